@@ -1,0 +1,142 @@
+"""The contract that every backend fulfils: rent a host, move bytes, stop it. It parses none of them.
+
+A backend is one file and one entry point in the group ``pytest_remotegpu.backends``; the entry
+point names a callable ``make(rest, site) -> Backend``, where ``rest`` is what stands after the
+first colon of ``--remote=NAME:REST``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from pytest_remotegpu.gpu import Shape
+
+__all__ = ["Backend", "Channel", "Environment", "Make", "Price", "Running", "Site"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a backend may know of the session that makes it.
+
+    :ivar python: the far interpreter that the user named (ini ``remotegpu_python``); empty for none.
+    :ivar executable: the interpreter of this session.
+    :ivar platform: as ``sys.platform``.
+    """
+
+    python: str = ""
+    executable: str = ""
+    platform: str = "linux"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """In which surroundings a worker process is started.
+
+    :ivar variables: the whole environment for a process on this host; a backend that starts its
+        worker elsewhere leaves it alone, since what the user passes on travels in the order.
+    :ivar fingerprint: names the environment for backends that keep one warm; may be empty.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    fingerprint: str = ""
+
+
+class Channel(Protocol):
+    """One worker's two byte streams. ``send`` and ``stop`` are called from one thread, ``frames`` from another."""
+
+    def send(self, data: bytes) -> None:
+        """Send bytes to the worker.
+
+        The first call carries the hello and the whole order; later calls are rare and small, apart
+        from files that the worker said it lacks.
+
+        :raises FarSideError: where the worker can't be reached any more.
+        """
+
+    def frames(self) -> Iterator[bytes]:
+        """Yield what the worker sends, in chunks of any size, until it ends; never raises for a worker that died."""
+
+    def stop(self) -> None:
+        """End the worker with everything it has started, at once; may be called twice, and from a finished one."""
+
+    def diagnosis(self) -> str:
+        """Say how the worker ended, with the last of its error output, once ``frames`` is exhausted."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a shape costs: ``usd_per_hour`` for one worker, and the ``date`` of that price."""
+
+    usd_per_hour: float
+    date: str
+
+
+@dataclass(frozen=True)
+class Running:
+    """Something that a backend has running: its ``id`` and a line about it."""
+
+    id: str
+    about: str
+
+
+class Backend(Protocol):
+    """A place where workers can be had.
+
+    :ivar name: as it stands in ``--remote=``, such as ``local:cpu``.
+    :ivar ships_tree: whether the project's files must travel (else the worker runs in them).
+    :ivar capacity: how many GPUs it has in all, where that is known beforehand; else ``None``.
+    :ivar pretends: whether its GPUs are known to be pretend ones.
+    :ivar prompt: whether a worker says hello within seconds, so that it is worth waiting for
+        before the first local test.
+    :ivar where: a few words for people, such as ``this host, no GPU``.
+    """
+
+    name: str
+    ships_tree: bool
+    capacity: int | None
+    pretends: bool
+    prompt: bool
+    where: str
+
+    def open(self, shape: Shape, environment: Environment) -> Channel:
+        """Start one worker that offers ``shape``.
+
+        :raises FarSideError: where none is to be had.
+        """
+
+
+class Make(Protocol):
+    """What a backend's entry point names."""
+
+    def __call__(self, rest: str, site: Site) -> Backend:
+        """Read ``rest``.
+
+        :raises SpecError: where it is not understood; the message lists what is.
+        """
+
+
+@runtime_checkable
+class Prices(Protocol):
+    """A backend that costs money implements this as well."""
+
+    def price(self, shape: Shape) -> Price | None:
+        """Give the price of one worker of ``shape``; ``None`` where it is not known."""
+
+
+@runtime_checkable
+class Lists(Protocol):
+    """A backend whose workers outlive a session implements this as well."""
+
+    def list(self) -> list[Running]:
+        """Give what runs for this user."""
+
+    def stop(self, id: str) -> None:
+        """End one of those.
+
+        :raises FarSideError: where there is none by that id.
+        """
+
+    def logs(self, id: str) -> Iterator[str]:
+        """Yield the log lines of one of those."""

@@ -1,0 +1,36 @@
+"""Every exception that this project raises on purpose; knows nothing of pytest, the wire or any backend."""
+
+from __future__ import annotations
+
+__all__ = [
+    "FarSideError",
+    "MarkerError",
+    "ProtocolError",
+    "RemoteGpuError",
+    "SpecError",
+    "UsageError",
+]
+
+
+class RemoteGpuError(Exception):
+    """The root of this project's exceptions."""
+
+
+class UsageError(RemoteGpuError):
+    """Raised when what the user asked for can't be meant; the session ends with exit status 4."""
+
+
+class SpecError(UsageError):
+    """Raised when the text after ``--remote=`` names no backend, or one that can't read the rest."""
+
+
+class MarkerError(UsageError):
+    """Raised when a ``gpu`` mark carries an argument that is unknown, ill-typed or not built yet."""
+
+
+class ProtocolError(RemoteGpuError):
+    """Raised when bytes from the other side break the wire format; the stream is not read further."""
+
+
+class FarSideError(RemoteGpuError):
+    """Raised when a far side can't be started or ends without having said why."""

@@ -1,0 +1,1 @@
+"""The pytest plugin (placeholder while the house is built)."""

@@ -1,0 +1,7 @@
+"""The wire: plain data, hello, orders outward, events back. All meaning of the bytes is here."""
+
+from __future__ import annotations
+
+from pytest_remotegpu.protocol import events, frames, hello, orders, plain
+
+__all__ = ["events", "frames", "hello", "orders", "plain"]

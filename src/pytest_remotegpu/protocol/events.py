@@ -1,0 +1,265 @@
+"""What comes back: a closed union of events, and the reports among them.
+
+Every event is data. Tests are named by their place in the order, so an event can't name a test
+that was not handed out. Knows nothing of how events travel; that is ``frames``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from pytest_remotegpu.errors import ProtocolError
+from pytest_remotegpu.protocol import plain
+
+__all__ = [
+    "Artifact", "Batch", "CollectFailed", "Collected", "Crashed", "Ended", "Event", "Exited", "Finished",
+    "Live", "Log", "Need", "NotFound", "Note", "Phase", "Report", "Section", "StartFailed", "Started",
+    "StretchEnded", "Warned", "Wants", "pack_report", "unpack_report",
+]  # fmt: skip
+
+Place = Annotated[int, msgspec.Meta(ge=0)]
+"""A test's place in the order, from 0."""
+
+
+class _Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The base of all events."""
+
+
+class Collected(_Event, tag=1):
+    """The runner has collected; ``seconds`` is what its start and collection took."""
+
+    seconds: float
+
+
+class Wants(_Event, tag=2):
+    """The runner has no test by these ids and asks for their parameter values."""
+
+    items: list[Place]
+
+
+class Started(_Event, tag=3):
+    """A test begins."""
+
+    item: Place
+
+
+class Section(_Event, tag=4):
+    """A piece of captured output, sent once; reports refer to it by ``index``. ``last`` ends it."""
+
+    item: Place
+    index: Place
+    name: plain.Text
+    text: plain.Text
+    last: bool = True
+
+
+class Report(_Event, tag=5):
+    """One report of pytest, of one phase of one test; see :func:`pack_report`."""
+
+    item: Place
+    when: plain.Text | None
+    outcome: plain.Text
+    duration: float
+    start: float | None
+    stop: float | None
+    keywords: list[plain.Text] | None
+    sections: list[Place]
+    open: dict[str, Any]
+
+
+class Finished(_Event, tag=6):
+    """A test has ended, and everything it had to say has been sent."""
+
+    item: Place
+
+
+class Warned(_Event, tag=7):
+    """A warning that pytest recorded; ``item`` is -1 where it belongs to no test."""
+
+    item: int
+    when: str
+    category: str
+    text: plain.Text
+    path: plain.Text
+    lineno: int
+    line: plain.Text | None
+    location: tuple[plain.Text, int, plain.Text] | None
+
+
+class Live(_Event, tag=8):
+    """Output that is shown as it comes: bytes of stream 1 (stdout) or 2 (stderr)."""
+
+    stream: int
+    data: bytes
+
+
+class Log(_Event, tag=9):
+    """A record of the logging module, formatted down to its message."""
+
+    name: plain.Text
+    level: int
+    text: plain.Text
+    path: plain.Text
+    lineno: int
+    function: plain.Text
+    created: float
+
+
+class Artifact(_Event, tag=10):
+    """A piece of a file that a test left in its ``artifacts_dir``; ``last`` ends the file."""
+
+    item: Place
+    name: plain.Text
+    data: bytes
+    last: bool = True
+
+
+class CollectFailed(_Event, tag=11):
+    """A file could not be collected there: the node's id and the text of the error."""
+
+    nodeid: plain.Text
+    text: plain.Text
+
+
+class NotFound(_Event, tag=12):
+    """The far side can't make this test, and says why."""
+
+    item: Place
+    text: plain.Text
+
+
+class StretchEnded(_Event, tag=13):
+    """The runner has done with the stretch; ``reason`` is empty, or why it stopped before the end."""
+
+    reason: plain.Text = ""
+
+
+class Crashed(_Event, tag=14):
+    """The runner ended while a test ran: how, with which stacks, and with which output."""
+
+    item: Place
+    cause: str
+    stack: plain.Text
+    stdout: plain.Text
+    stderr: plain.Text
+
+
+class StartFailed(_Event, tag=15):
+    """No test can run there: a conftest or plugin that does not load, a runner that does not start."""
+
+    text: plain.Text
+
+
+class Exited(_Event, tag=16):
+    """A test ended the session, as ``pytest.exit`` (with its status) or an interrupt does."""
+
+    text: plain.Text
+    status: int | None
+    interrupt: bool = False
+
+
+class Need(_Event, tag=17):
+    """The far side lacks the content of these digests."""
+
+    digests: list[str]
+
+
+class Note(_Event, tag=18):
+    """A line for the user that belongs to no report."""
+
+    text: plain.Text
+
+
+class Phase(_Event, tag=19):
+    """How long a phase of the far side took, for ``--remote-debug``."""
+
+    name: str
+    seconds: float
+
+
+class Ended(_Event, tag=20):
+    """The last event of a stream: nothing runs there any more."""
+
+    text: plain.Text = ""
+
+
+Event = (
+    Collected | Wants | Started | Section | Report | Finished | Warned | Live | Log | Artifact | CollectFailed
+    | NotFound | StretchEnded | Crashed | StartFailed | Exited | Need | Note | Phase | Ended
+)  # fmt: skip
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """Events on their way from a runner to its supervisor, with what the supervisor must know.
+
+    :ivar current: the place of the test that runs after these events; -1 for none.
+    :ivar following: the place of the first test that has not begun.
+    :ivar failures: failed reports so far, as pytest counts them.
+    :ivar events: the events, encoded.
+    """
+
+    current: int
+    following: int
+    failures: int
+    events: msgspec.Raw
+
+
+CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "sections")
+OWN: Final = ("nodeid", "location")
+"""What the user's side knows better and so never travels."""
+
+
+def pack_report(
+    item: int, data: dict[str, Any], sections: list[int], *, keywords: bool, changed: list[str]
+) -> Report:
+    """Make an event of the dict that ``pytest_report_to_serializable`` gave.
+
+    :param sections: the places of the report's sections among those sent for this test.
+    :param keywords: whether to send the keywords; they are the same in each phase of a test.
+    :param changed: receives what had to be turned to text.
+    """
+    rest = {key: value for key, value in data.items() if key not in CLOSED and key not in OWN}
+    if rest.get("longrepr") is None and not rest.get("user_properties"):
+        rest = {key: val for key, val in rest.items() if key not in ("longrepr", "user_properties")}
+    names = data.get("keywords", {})
+    if any(value != 1 for value in names.values()):
+        rest["keywords"] = names
+    when = data.get("when")
+    return Report(
+        item,
+        None if when is None else plain.to_text(str(when)),
+        plain.to_text(str(data["outcome"])),
+        float(data.get("duration", 0.0)),
+        data.get("start"),
+        data.get("stop"),
+        [plain.to_text(str(name)) for name in names] if keywords else None,
+        sections,
+        {str(k): plain.pack(plain.reduce(v, changed, k)) for k, v in rest.items()},
+    )
+
+
+def unpack_report(
+    report: Report, sections: list[tuple[str, str]], keywords: dict[str, Any]
+) -> dict[str, Any]:
+    """Rebuild the dict for ``pytest_report_from_serializable``, less ``nodeid`` and ``location``.
+
+    :param sections: all sections of the test so far; the report's are picked out of them.
+    :param keywords: those of the test.
+    :raises ProtocolError: where the report refers to a section that was not sent.
+    """
+    try:
+        picked = [sections[index] for index in report.sections]
+    except IndexError:
+        raise ProtocolError("a report refers to a section that was not sent") from None
+    data: dict[str, Any] = {"longrepr": None, "user_properties": []}
+    data.update(report.open)
+    data.setdefault("keywords", keywords)
+    data["sections"] = picked
+    data["outcome"] = plain.from_text(report.outcome)
+    data["when"] = None if report.when is None else plain.from_text(report.when)
+    data["duration"] = report.duration
+    if report.start is not None:
+        data["start"], data["stop"] = report.start, report.stop
+    return data
