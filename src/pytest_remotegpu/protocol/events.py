@@ -133,7 +133,7 @@ class NotFound(_Event, tag=12):
 class StretchEnded(_Event, tag=13):
     """The runner has done with the stretch; ``reason`` is empty, or why it stopped before the end."""
 
-    reason: plain.Text = ""
+    reason: plain.Text = b""
 
 
 class Crashed(_Event, tag=14):
@@ -182,7 +182,7 @@ class Phase(_Event, tag=19):
 class Ended(_Event, tag=20):
     """The last event of a stream: nothing runs there any more."""
 
-    text: plain.Text = ""
+    text: plain.Text = b""
 
 
 Event = (

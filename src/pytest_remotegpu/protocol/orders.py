@@ -14,13 +14,13 @@ __all__ = ["Blob", "File", "Finish", "Message", "Order", "Run", "Stop", "Values"
 
 
 class File(msgspec.Struct, frozen=True, array_like=True):
-    """One file of the source tree: posix path below the root, content digest, size, mode, link target."""
+    """One file of the source tree: posix path (as ``plain.Text``) below the root, content digest, size, mode, link target."""
 
-    path: str | bytes
+    path: bytes
     digest: str
     size: int
     mode: int
-    link: str | bytes | None = None
+    link: bytes | None = None
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):

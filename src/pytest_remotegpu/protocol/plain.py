@@ -23,19 +23,13 @@ MOST_DIGITS: Final = 4000
 DEEPEST: Final = 100
 """Nested further than this, data is turned to text; both sides stay far from the recursion limit."""
 
-Text = str | bytes
-"""Text that may hold lone surrogates: ``str`` where UTF-8 can say it, else surrogate-passing bytes."""
+Text = bytes
+"""Text that may hold lone surrogates, as UTF-8 that lets them pass."""
 
 
 def to_text(text: str) -> Text:
     """Make ``text`` fit for the wire; the exact inverse is :func:`from_text`."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
-    return text
+    return text.encode("utf-8", "surrogatepass")
 
 
 def from_text(text: Text) -> str:
@@ -43,8 +37,6 @@ def from_text(text: Text) -> str:
 
     :raises ProtocolError: where the bytes are not such text.
     """
-    if isinstance(text, str):
-        return text
     try:
         return text.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
@@ -75,6 +67,16 @@ ENCODER: Final = msgspec.msgpack.Encoder()
 DECODER: Final = msgspec.msgpack.Decoder(ext_hook=_extension)
 
 
+def _is_even(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def pack(value: Any) -> Any:
     """Walk plain data and wrap what MessagePack has no type for; the inverse is in the decoder.
 
@@ -82,8 +84,7 @@ def pack(value: Any) -> Any:
     """
     kind = type(value)
     if kind is str:
-        text = to_text(value)
-        return value if text is value else msgspec.msgpack.Ext(ODD_TEXT, bytes(text))  # type: ignore[arg-type]
+        return value if _is_even(value) else msgspec.msgpack.Ext(ODD_TEXT, to_text(value))
     if kind is int:
         fits = -(2**63) <= value < 2**64
         return value if fits else msgspec.msgpack.Ext(LARGE_INT, b"%d" % value)
