@@ -34,7 +34,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     failures: int = 0
 
 
-class Order(msgspec.Struct, frozen=True, tag="order"):
+class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     """All that one worker has to do.
 
     :ivar worker: the worker's id; :ivar nonce: this attempt's; both stand in each frame that comes back.
