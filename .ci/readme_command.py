@@ -19,9 +19,7 @@ BLOCK = re.compile(
 def find_command(name: str, text: str) -> str:
     """Return the text of the only block marked with *name*.
 
-    Raises:
-        LookupError: No block, or more than one, carries that marker.
-
+    :raises LookupError: where no block, or more than one, carries that marker.
     """
     blocks = [(match["name"], match["body"].strip()) for match in BLOCK.finditer(text)]
     found = [body for label, body in blocks if label == name]
