@@ -1,0 +1,7 @@
+"""Is no Python."""
+
+import pytest
+
+@pytest.mark.gpu
+def test_never(:
+    pass

@@ -1,0 +1,3 @@
+"""Found through the pythonpath setting."""
+
+NAME = "libpack"

@@ -1,0 +1,5 @@
+"""Registers a helper module for assertion rewriting, as many projects do."""
+
+import pytest
+
+pytest.register_assert_rewrite("checks")

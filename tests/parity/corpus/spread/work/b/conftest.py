@@ -1,0 +1,8 @@
+"""A conftest of the other."""
+
+import pytest
+
+
+@pytest.fixture
+def seen():
+    return "b"

@@ -1,0 +1,34 @@
+"""The projects of the corpus that are run plainly and otherwise, and compared.
+
+Each is a folder below `corpus/`; how a project is called is said here, how it is shipped is not.
+"""
+
+from __future__ import annotations
+
+from .running import Project
+
+PROJECTS: tuple[Project, ...] = (
+    Project("outcomes"),
+    Project("output"),
+    Project("warned"),
+    Project("params"),
+    Project("scopes"),
+    Project("styles"),
+    Project(
+        "layout",
+        args=(
+            *("tests", "gpu", "sub", "ns"),
+            *("--site=lab", "--mode", "fast", "--size=7", "-o", "answer=43"),
+            *("-p", "no:timeout", "-W", "ignore::ResourceWarning"),
+        ),
+    ),
+    Project(
+        "spread",
+        args=("-c", "../configs/ci.ini", "--rootdir=..", "--plugin-says=hello world", "a", "b"),
+        cwd="work",
+        environment={"PYTEST_ADDOPTS": "--tb=short -p named_plugin -p no:cacheprovider"},
+    ),
+    Project("hooks"),
+    Project("broken", args=("--continue-on-collection-errors",)),
+    Project("choices"),
+)
