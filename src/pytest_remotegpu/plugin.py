@@ -1,1 +1,164 @@
-"""The pytest plugin (placeholder while the house is built)."""
+"""The pytest plugin: options, marker, fixtures, and the object that takes a session over when asked to.
+
+Everything else of this package is imported only once a session asks for a far side.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_remotegpu.config import Settings
+    from pytest_remotegpu.control import Control
+
+RUNNER = "remotegpu-runner"
+CONTROLLER = "remotegpu-controller"
+INSIDE = "REMOTEGPU_WORKER"
+START = pytest.StashKey[Any]()
+ARGUMENTS = {
+    "--remote": ("remotegpu", "SPEC", "where tests with the gpu mark run: BACKEND[:REST], such as local:cpu or ssh:HOST"),
+    "--remote-all": ("remote_all", None, "ship every selected test, not only those with the gpu mark"),
+    "--gpu-required": ("gpu_required", None, "a gpu test skipped for lack of a GPU is an error, and so is a run without one"),
+    "--remote-plan": ("remote_plan", None, "print each setting with its origin and what would go where; run nothing"),
+    "--remote-debug": ("remote_debug", None, "print what the far side is doing"),
+    "--remote-artifacts": ("remote_artifacts", "DIR", "the folder for files that tests write to artifacts_dir"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register what can't collide with a project's own: the long alias and the ini options."""
+    group = parser.getgroup("remotegpu", "GPU tests on another machine")
+    group.addoption("--remotegpu", dest="remotegpu", metavar="SPEC", help="the same as --remote")
+    from pytest_remotegpu.config import INI  # noqa: PLC0415  small, and the names stand there once
+
+    for name, (kind, default, text) in INI.items():
+        parser.addini(name, text, type=kind, default=default or None)  # type: ignore[arg-type]
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register the hooks that others may implement."""
+    from pytest_remotegpu import hookspecs  # noqa: PLC0415
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Iterator[None]:
+    """After the conftests: register each option that is used here and that no conftest has."""
+    start = (dict(os.environ), list(sys.path), list(sys.argv), str(early_config.invocation_params.dir))
+    early_config.stash[START] = start
+    result = yield
+    used = {arg.partition("=")[0] for arg in map(str, args)}
+    shows_help = bool(used & {"--help", "-h"})
+    group = parser.getgroup("remotegpu")
+    for option, (dest, metavar, text) in ARGUMENTS.items():
+        if (option in used or shows_help) and not _is_taken(parser, option, metavar):
+            kind: dict[str, Any] = {"action": "store_true"} if metavar is None else {"metavar": metavar}
+            group.addoption(option, dest=dest, help=text, default=None, **kind)
+    return result
+
+
+def _is_taken(parser: pytest.Parser, option: str, metavar: str | None) -> bool:
+    probe = f"{option}=probe" if metavar else option
+    _known, unknown = parser.parse_known_and_unknown_args([probe])
+    return probe not in unknown
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, and the controller where a far side is asked for."""
+    from pytest_remotegpu.selection import OWN_LINE, own_marker  # noqa: PLC0415
+
+    config.stash[OWN] = own_marker(config.getini("markers"))
+    if not config.stash[OWN]:
+        config.addinivalue_line("markers", OWN_LINE)
+    if config.pluginmanager.has_plugin(RUNNER) or INSIDE in os.environ or hasattr(config, "workerinput"):
+        return
+    from pytest_remotegpu.errors import UsageError  # noqa: PLC0415
+
+    try:
+        control = _control(config)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    if control is not None:
+        config.pluginmanager.register(control, CONTROLLER)
+
+
+OWN = pytest.StashKey[bool]()
+SETTINGS = pytest.StashKey[Any]()
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """Resolve the settings of a session, once.
+
+    :raises UsageError: for a value that can't be read.
+    """
+    if SETTINGS not in config.stash:
+        from pytest_remotegpu.config import INI, OPTIONS, resolve  # noqa: PLC0415
+
+        given = {name: getattr(config.option, name, None) for name in OPTIONS}
+        ini = {name: config.getini(name) for name in INI if config.getini(name)}
+        environ = config.stash.get(START, (dict(os.environ),))[0]
+        config.stash[SETTINGS] = resolve(given, environ, ini)
+    settings: Settings = config.stash[SETTINGS]
+    return settings
+
+
+def _control(config: pytest.Config) -> Control | None:
+    settings = settings_of(config)
+    if settings.spec is None and not settings.plan:
+        return None
+    from pytest_remotegpu.control import make  # noqa: PLC0415
+
+    return make(config, settings, config.stash[START])
+
+
+def _in_place(config: pytest.Config) -> bool:
+    """Say whether marked tests run in this process: no far side, and no gpu marker of the project's own."""
+    return not config.pluginmanager.has_plugin(CONTROLLER) and not config.pluginmanager.has_plugin(RUNNER)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a far side: skip marked tests for which this host has not enough GPUs."""
+    if not _in_place(config) or not any(item.get_closest_marker("gpu") for item in items):
+        return
+    from pytest_remotegpu import inplace  # noqa: PLC0415
+
+    inplace.judge(config, items, own=config.stash.get(OWN, False), required=settings_of(config).required)
+
+
+@pytest.fixture
+def artifacts_dir(request: pytest.FixtureRequest) -> Path:
+    """A folder of this test's own; what is written there is kept, and comes back from a far side."""
+    from pytest_remotegpu import inplace  # noqa: PLC0415
+
+    return inplace.artifacts_dir(request)
+
+
+@pytest.fixture
+def gpu(request: pytest.FixtureRequest) -> Any:
+    """The GPUs that this test was given: ``type``, ``count``, ``memory`` (bytes of one), ``devices``."""
+    from pytest_remotegpu import inplace  # noqa: PLC0415
+
+    return inplace.gpu_of(request)
+
+
+@pytest.fixture
+def gpu_devices(gpu: Any) -> Any:
+    """The ``torch.device`` of each GPU that this test was given; the CPU under ``local:cpu``."""
+    return list(gpu.devices)
+
+
+@pytest.fixture
+def gpu_device(gpu_devices: Any) -> Any:
+    """The first ``torch.device`` that this test was given."""
+    return gpu_devices[0]

@@ -14,8 +14,8 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import plain
 
 __all__ = [
-    "Artifact", "Batch", "CollectFailed", "Collected", "Crashed", "Ended", "Event", "Exited", "Finished",
-    "Live", "Log", "Need", "NotFound", "Note", "Phase", "Report", "Section", "StartFailed", "Started",
+    "FAILED", "OVER", "Artifact", "Batch", "CollectFailed", "Collected", "Crashed", "Ended", "Event", "Exited", "Finished",
+    "Live", "Log", "Need", "NotFound", "Note", "Phase", "Report", "Section", "SkippedThere", "StartFailed", "Started",
     "StretchEnded", "Warned", "Wants", "pack_report", "unpack_report",
 ]  # fmt: skip
 
@@ -147,9 +147,19 @@ class Crashed(_Event, tag=14):
 
 
 class StartFailed(_Event, tag=15):
-    """No test can run there: a conftest or plugin that does not load, a runner that does not start."""
+    """No test can run there: a runner that does not start, or (``usage``) a conftest that does not load."""
 
     text: plain.Text
+    usage: bool = False
+
+
+class SkippedThere(_Event, tag=21):
+    """The far side skipped the whole file of this test: where, and for which reason."""
+
+    item: Place
+    path: plain.Text
+    lineno: int
+    reason: plain.Text
 
 
 class Exited(_Event, tag=16):
@@ -187,22 +197,32 @@ class Ended(_Event, tag=20):
 
 Event = (
     Collected | Wants | Started | Section | Report | Finished | Warned | Live | Log | Artifact | CollectFailed
-    | NotFound | StretchEnded | Crashed | StartFailed | Exited | Need | Note | Phase | Ended
+    | NotFound | SkippedThere | StretchEnded | Crashed | StartFailed | Exited | Need | Note | Phase | Ended
 )  # fmt: skip
+
+
+OVER: Final = -2
+"""``Batch.current`` of the last batch of a session that ended in good order."""
+FAILED: Final = -3
+"""The same of a session that could not begin: a usage error, or a conftest that does not load."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
     """Events on their way from a runner to its supervisor, with what the supervisor must know.
 
-    :ivar current: the place of the test that runs after these events; -1 for none.
+    :ivar count: how many events these are.
+    :ivar current: the place of the test that runs after these events; -1 for none, or ``OVER`` or ``FAILED``.
     :ivar following: the place of the first test that has not begun.
     :ivar failures: failed reports so far, as pytest counts them.
+    :ivar stretch_ended: whether a stretch ends with them.
     :ivar events: the events, encoded.
     """
 
+    count: int
     current: int
     following: int
     failures: int
+    stretch_ended: bool
     events: msgspec.Raw
 
 

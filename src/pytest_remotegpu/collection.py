@@ -1,0 +1,74 @@
+"""Collection as the rest of this side sees it: which files hold the shipped tests, and what a test is made of.
+
+Today everything is collected here; what asks for far collection later stands behind the same calls.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import cloudpickle
+import pytest
+
+__all__ = ["Collection"]
+
+
+class Collection:
+    """Remembers the tests as they were collected, before anything was deselected or reordered."""
+
+    def __init__(self) -> None:
+        self._items: list[pytest.Item] = []
+        self._functions: dict[str, list[pytest.Item]] | None = None
+
+    def record(self, items: Iterable[pytest.Item]) -> None:
+        """Keep the whole list in the order of collection."""
+        self._items = list(items)
+        self._functions = None
+
+    def occurrences(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
+        """Give shipped tests with ids in the order of their collection where several share one id."""
+        place = {id(item): index for index, item in enumerate(self._items)}
+        return sorted(items, key=lambda item: place.get(id(item), len(place)))
+
+    def files(self, items: Iterable[pytest.Item]) -> list[str]:
+        """List the files of the tests, each once, in their order; empty where one is no plain file."""
+        paths = dict.fromkeys(item.path for item in items)
+        return [str(path) for path in paths] if all(path.is_file() for path in paths) else []
+
+    def wanted(self, item: pytest.Item) -> dict[str, Any]:
+        """Describe a test that the far side has no id for: its ordinal and its values."""
+        function = _function_id(item)
+        siblings = self._siblings(function)
+        callspec: Any = getattr(item, "callspec", None)
+        return {
+            "nodeid": item.nodeid,
+            "name": item.name,
+            "function": function,
+            "ordinal": next((i for i, other in enumerate(siblings) if other is item), len(siblings)),
+            "count": len(siblings),
+            "values": {name: _pickled(value) for name, value in callspec.params.items()} if callspec else {},
+            "indices": dict(callspec.indices) if callspec else {},
+            "marks": _pickled(list(callspec.marks)) if callspec else None,
+        }
+
+    def _siblings(self, function: str) -> list[pytest.Item]:
+        if self._functions is None:
+            self._functions = defaultdict(list)
+            for item in self._items:
+                self._functions[_function_id(item)].append(item)
+        return self._functions.get(function, [])
+
+
+def _function_id(item: pytest.Item) -> str:
+    name = getattr(item, "originalname", None) or item.name
+    parent = item.parent.nodeid if item.parent is not None else ""
+    return f"{parent}::{name}"
+
+
+def _pickled(value: Any) -> bytes | None:
+    try:
+        return cloudpickle.dumps(value)
+    except Exception:  # noqa: BLE001  a user's __reduce__ or __getstate__ may raise anything
+        return None

@@ -1,0 +1,180 @@
+"""Settings: what holds in this session, and where each value was said.
+
+Reads plain values; knows nothing of pytest, of backends or of files. Precedence, weakest first:
+default, ini file, environment, command line. A test's own mark stands above them all and is no setting.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pytest_remotegpu import gpu
+from pytest_remotegpu.errors import SpecError, UsageError
+
+__all__ = ["ENVIRONMENT", "INI", "OPTIONS", "Setting", "Settings", "parse_aliases", "parse_size", "resolve", "split_spec"]
+
+ENVIRONMENT: Final = "PYTEST_REMOTEGPU"
+
+OPTIONS: Final[dict[str, str]] = {
+    "remotegpu": "--remote",
+    "remote_all": "--remote-all",
+    "gpu_required": "--gpu-required",
+    "remote_plan": "--remote-plan",
+    "remote_debug": "--remote-debug",
+    "remote_artifacts": "--remote-artifacts",
+}
+"""Command-line options, by the name of their value."""
+
+INI: Final[dict[str, tuple[str, str, str]]] = {
+    "remotegpu": ("string", "", "where marked tests run: the value of --remote"),
+    "remotegpu_required": ("bool", "", "the same as --gpu-required"),
+    "remotegpu_python": ("string", "", "the far interpreter (command and ssh)"),
+    "remotegpu_include": ("linelist", "", "globs of files to send although git ignores them or they look secret"),
+    "remotegpu_exclude": ("linelist", "", "globs of files never to send"),
+    "remotegpu_env": ("linelist", "", "names or patterns of environment variables that are passed on"),
+    "remotegpu_aliases": ("linelist", "", "markers that mean gpu: NAME = gpu(2)"),
+    "remotegpu_max_upload": ("string", "1GiB", "the most that the project's files may take together"),
+    "remotegpu_max_artifact": ("string", "256MiB", "the most that one test's artifacts may take together"),
+}
+"""Ini options: kind, default, help."""
+
+UNITS: Final = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "K": 10**3, "M": 10**6, "G": 10**9,
+                "KB": 10**3, "MB": 10**6, "GB": 10**9}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value and its origin, as ``--remote-plan`` prints them."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a session.
+
+    :ivar spec: where to run, ``None`` for here.
+    :ivar max_upload: bytes; :ivar max_artifact: bytes for one test.
+    :ivar aliases: marker names and the ``gpu`` arguments that they stand for.
+    :ivar origins: every setting with its origin.
+    """
+
+    spec: str | None
+    ship_all: bool
+    required: bool
+    plan: bool
+    debug: bool
+    artifacts: str | None
+    python: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    env: tuple[str, ...]
+    aliases: Mapping[str, Mapping[str, Any]]
+    max_upload: int
+    max_artifact: int
+    origins: tuple[Setting, ...]
+
+
+def split_spec(spec: str) -> tuple[str, str]:
+    """Split ``BACKEND[:REST]`` at its first colon.
+
+    :raises SpecError: where it names no backend.
+    """
+    name, _, rest = spec.partition(":")
+    if not re.fullmatch(r"[A-Za-z][\w-]*", name):
+        raise SpecError(f"--remote={spec!r} names no backend; it reads BACKEND[:REST], such as local:cpu")
+    return name, rest
+
+
+def parse_size(text: str, name: str) -> int:
+    """Read a number of bytes such as ``256MiB``, ``1GB`` or ``4096``.
+
+    :param name: the option, for the message.
+    :raises UsageError: where it is none.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise UsageError(f"{name} = {text!r} is no size; write bytes, or a number with KiB, MiB or GiB")
+    return int(float(match[1]) * unit)
+
+
+def parse_aliases(lines: list[str]) -> dict[str, dict[str, Any]]:
+    """Read lines of ``NAME = gpu`` or ``NAME = gpu(2)``.
+
+    :raises UsageError: for a line that reads otherwise, or a ``gpu(...)`` that is not valid.
+    """
+    aliases = {}
+    for line in filter(None, (line.strip() for line in lines)):
+        name, equals, meaning = (part.strip() for part in line.partition("="))
+        if not equals or not name.isidentifier():
+            raise UsageError(f"remotegpu_aliases has {line!r}; a line reads NAME = gpu or NAME = gpu(2)")
+        aliases[name] = _alias_arguments(line, meaning)
+    return aliases
+
+
+def _alias_arguments(line: str, meaning: str) -> dict[str, Any]:
+    try:
+        tree = ast.parse(meaning, mode="eval").body
+        if isinstance(tree, ast.Name) and tree.id == gpu.MARK:
+            return {}
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == gpu.MARK:
+            args = tuple(ast.literal_eval(argument) for argument in tree.args)
+            kwargs = {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg}
+            return gpu.parse_mark(args, kwargs)
+    except (SyntaxError, ValueError):
+        pass
+    except UsageError as error:
+        raise UsageError(f"remotegpu_aliases has {line!r}: {error}") from None
+    raise UsageError(f"remotegpu_aliases has {line!r}; a line reads NAME = gpu or NAME = gpu(2)")
+
+
+def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str, Any]) -> Settings:
+    """Bring command line, environment and ini file together.
+
+    :param cli: values of :data:`OPTIONS` that were given; the others are missing or ``None``.
+    :param ini: values of :data:`INI`; an option that the file does not set is missing.
+    :raises UsageError: for a value that can't be read.
+    """
+    found: dict[str, Setting] = {}
+
+    def pick(name: str, default: Any, *, option: str = "", variable: str = "", key: str = "") -> Any:
+        if option and cli.get(option) not in (None, False):
+            setting = Setting(name, cli[option], f"command line, {OPTIONS[option]}")
+        elif variable and environ.get(variable):
+            setting = Setting(name, environ[variable], f"environment, {variable}")
+        elif key and key in ini:
+            setting = Setting(name, ini[key], f"ini file, {key}")
+        else:
+            setting = Setting(name, default, "default")
+        found[name] = setting
+        return setting.value
+
+    def size(name: str) -> int:
+        return parse_size(str(pick(name, INI[f"remotegpu_{name}"][1], key=f"remotegpu_{name}")), f"remotegpu_{name}")
+
+    def lines(name: str) -> tuple[str, ...]:
+        return tuple(pick(name, (), key=f"remotegpu_{name}"))
+
+    return Settings(
+        spec=pick("remote", None, option="remotegpu", variable=ENVIRONMENT, key="remotegpu") or None,
+        ship_all=bool(pick("all", False, option="remote_all")),
+        required=bool(pick("required", False, option="gpu_required", key="remotegpu_required")),
+        plan=bool(pick("plan", False, option="remote_plan")),
+        debug=bool(pick("debug", False, option="remote_debug")),
+        artifacts=pick("artifacts", None, option="remote_artifacts"),
+        python=pick("python", "", key="remotegpu_python"),
+        include=lines("include"),
+        exclude=lines("exclude"),
+        env=lines("env"),
+        aliases=parse_aliases(list(lines("aliases"))),
+        max_upload=size("max_upload"),
+        max_artifact=size("max_artifact"),
+        origins=tuple(found.values()),
+    )

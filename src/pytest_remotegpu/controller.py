@@ -1,0 +1,183 @@
+"""Workers as the user's side sees them: one reader thread each, one queue for all.
+
+Knows backends and the wire; knows nothing of pytest. Reader threads only put; whoever owns the
+queue decides.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pytest_remotegpu.backends.base import Backend, Channel, Environment
+from pytest_remotegpu.errors import FarSideError, ProtocolError
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.protocol import frames, orders
+from pytest_remotegpu.protocol.events import Event
+from pytest_remotegpu.protocol.hello import Hello
+
+__all__ = ["Controller", "Lost", "Said", "Worker"]
+
+MOST_WAITING: Final = 128 * 2**20
+"""Bytes that may wait to be looked at; a far side that sends faster has to wait."""
+BLOB_PIECE: Final = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A stream has ended; ``reason`` is empty where it ended as it should."""
+
+    reason: str
+    hostile: bool = False
+
+
+@dataclass(frozen=True)
+class Said:
+    """What has come from one worker: its hello, events, or the end of its stream."""
+
+    worker: Worker
+    what: Hello | list[Event] | Lost
+    size: int = 0
+
+
+class Worker:
+    """One worker and its channel.
+
+    :ivar hello: what it said of itself, once it has; :ivar gone: whether its stream has ended.
+    """
+
+    def __init__(self, name: str, shape: Shape, channel: Channel) -> None:
+        self.name = name
+        self.shape = shape
+        self.nonce = secrets.token_hex(8)
+        self.channel = channel
+        self.hello: Hello | None = None
+        self.gone = False
+        self.started = time.monotonic()
+
+    def send(self, *messages: Any, first: bytes = b"") -> None:
+        """Send messages in one go; a worker that is gone is noticed by its reader."""
+        data = first + b"".join(frames.encode_message(message) for message in messages)
+        try:
+            self.channel.send(data)
+        except FarSideError:
+            if not first:
+                return
+            # the reader will tell, with the diagnosis
+
+
+class Mailbox:
+    """A queue that is bounded by bytes."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Said] = deque()
+        self._size = 0
+        self._changed = threading.Condition()
+        self._open = True
+
+    def put(self, said: Said) -> None:
+        with self._changed:
+            while self._size > MOST_WAITING and self._open:
+                self._changed.wait(1.0)
+            self._waiting.append(said)
+            self._size += said.size
+            self._changed.notify_all()
+
+    def get(self, timeout: float) -> Said | None:
+        with self._changed:
+            if not self._waiting and timeout > 0:
+                self._changed.wait(timeout)
+            if not self._waiting:
+                return None
+            said = self._waiting.popleft()
+            self._size -= said.size
+            self._changed.notify_all()
+            return said
+
+    def close(self) -> None:
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+
+
+class Controller:
+    """Opens workers on one backend and collects what they say.
+
+    :param hello: what this side says of itself.
+    :param environment: handed to the backend.
+    """
+
+    def __init__(self, backend: Backend, hello: Hello, environment: Environment) -> None:
+        self.backend = backend
+        self.hello = hello
+        self._environment = environment
+        self._mailbox = Mailbox()
+        self.workers: list[Worker] = []
+
+    def open(self, shape: Shape, make_order: Callable[[Worker], orders.Order], *after: Any) -> Worker:
+        """Start a worker and send it hello, order and what follows, in one piece.
+
+        :raises FarSideError: where the backend has none.
+        """
+        channel = self.backend.open(shape, self._environment)
+        name = f"{self.backend.name.partition(':')[0]}-{len(self.workers) + 1}"
+        worker = Worker(name, shape, channel)
+        self.workers.append(worker)
+        reader = threading.Thread(target=self._read, args=(worker,), name=f"remotegpu-{name}", daemon=True)
+        reader.start()
+        worker.send(make_order(worker), *after, first=frames.frame(self.hello.encode()))
+        return worker
+
+    def _read(self, worker: Worker) -> None:
+        """The reader thread: put everything on the queue, and at last how it ended."""
+        stream = frames.EventStream(worker.name, worker.nonce)
+        try:
+            for chunk in worker.channel.frames():
+                for what in stream.feed(chunk):
+                    self._mailbox.put(Said(worker, what, len(chunk)))
+            stream.close()
+            lost = Lost("")
+        except ProtocolError as error:
+            lost = Lost(f"{error}; {worker.channel.diagnosis()}" if not stream.hello else str(error), hostile=True)
+            if str(error).startswith("the stream stops"):
+                lost = Lost(f"{error}\n{worker.channel.diagnosis()}")
+        except Exception as error:  # noqa: BLE001  whatever a backend raises must become a verdict
+            lost = Lost(f"{type(error).__name__}: {error}")
+        self._mailbox.put(Said(worker, lost))
+
+    def next(self, timeout: float) -> Said | None:
+        """Give what came next from any worker, or ``None`` where nothing came within ``timeout`` seconds."""
+        said = self._mailbox.get(timeout)
+        if said is not None and isinstance(said.what, Hello):
+            said.worker.hello = said.what
+        elif said is not None and isinstance(said.what, Lost):
+            said.worker.gone = True
+        return said
+
+    def supply(self, worker: Worker, blobs: Iterable[tuple[str, bytes]]) -> int:
+        """Send contents that a worker lacks; give their number of bytes."""
+        sent = 0
+        for digest, data in blobs:
+            for start in range(0, max(len(data), 1), BLOB_PIECE):
+                piece = data[start : start + BLOB_PIECE]
+                worker.send(orders.Blob(digest, piece, start + BLOB_PIECE >= len(data)))
+            sent += len(data)
+        return sent
+
+    def living(self) -> list[Worker]:
+        """List the workers whose stream has not ended."""
+        return [worker for worker in self.workers if not worker.gone]
+
+    def close(self) -> None:
+        """End every worker with all that it started."""
+        self._mailbox.close()
+        threads = [threading.Thread(target=worker.channel.stop) for worker in self.workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()

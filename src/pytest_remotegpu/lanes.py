@@ -1,0 +1,315 @@
+"""One lane for each shape: its tests, the worker that serves them, and what becomes of a worker's end.
+
+Knows pytest reports only through ``reports``; calls no hook. The session drives it and replays what it gives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from pytest_remotegpu.controller import Controller, Lost, Worker
+from pytest_remotegpu.errors import FarSideError, ProtocolError
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.protocol import events, orders
+from pytest_remotegpu.protocol.hello import Hello, differences
+from pytest_remotegpu.protocol.plain import from_text
+from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.summary import RunSummary
+
+__all__ = ["Ending", "Lane"]
+
+MOST_LOSSES: Final = 3
+"""Workers in a row that may be lost while no test runs."""
+
+
+class Ending:
+    """A test on the far side ended the session: how plain pytest would end it here."""
+
+    def __init__(self, event: events.Exited) -> None:
+        self.text = from_text(event.text)
+        self.status = event.status
+        self.interrupt = event.interrupt
+
+
+class Lane:
+    """Serves the tests of one shape, one worker at a time.
+
+    :param make_order: builds an order for a worker, these tests and their first stretch.
+    :param on_ready: called with each test that has its verdict.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        tests: list[Shipped],
+        controller: Controller,
+        summary: RunSummary,
+        make_order: Callable[[Worker, list[Shipped], orders.Run], orders.Order],
+        on_ready: Callable[[Shipped], None],
+    ) -> None:
+        self.shape = shape
+        self.tests = tests
+        self._controller = controller
+        self._summary = summary
+        self._make_order = make_order
+        self._on_ready = on_ready
+        self._handed: list[Shipped] = []
+        self._runs: deque[tuple[list[Shipped], int]] = deque()
+        self._idle_losses = 0
+        self.worker: Worker | None = None
+        self.busy = False
+        self.reason = ""
+        self.ending: Ending | None = None
+        self.refused: str = ""
+        self.unstartable: str = ""
+        self._closing = False
+
+    # what the session asks for
+
+    def start(self, tests: list[Shipped], failures: int, *, last: bool) -> None:
+        """Run neighbouring tests of this lane, stopping after so many failures (0: never).
+
+        :param last: whether no further call follows.
+        """
+        self.busy = True
+        self.reason = ""
+        self._closing = last
+        self._runs.append((tests, failures))
+        self._next_run()
+
+    def _next_run(self) -> None:
+        """Hand the next stretch to the worker, or start one."""
+        tests, failures = self._runs[0]
+        left = [test for test in tests if not test.done]
+        if not left:
+            self._runs.popleft()
+            self._after_run()
+            return
+        if self.worker is None:
+            self._open(left, failures)
+            return
+        first = self._handed.index(left[0])
+        run = orders.Run(first, first + len(left), failures)
+        self.worker.send(run, *self._farewell())
+
+    def _farewell(self) -> list[orders.Finish]:
+        return [orders.Finish()] if self._closing and len(self._runs) == 1 else []
+
+    def _open(self, left: list[Shipped], failures: int) -> None:
+        self._handed = [test for test in self.tests if not test.done]
+        first = self._handed.index(left[0])
+        run = orders.Run(first, first + len(left), failures)
+        try:
+            self.worker = self._controller.open(
+                self.shape, lambda worker: self._make_order(worker, self._handed, run), *self._farewell()
+            )
+        except FarSideError as error:
+            self._give_up(str(error))
+            return
+        self._summary.of(self.shape).workers += 1
+
+    def _after_run(self) -> None:
+        if self._runs and not self.reason:
+            self._next_run()
+            return
+        self._runs.clear()
+        self.busy = False
+
+    def finish(self) -> None:
+        """Tell the worker that nothing follows."""
+        if self.worker is not None and not self._closing:
+            self.worker.send(orders.Finish())
+        self._closing = True
+
+    def stop(self, grace: float) -> None:
+        """Tell the worker to end now."""
+        self._closing = True
+        self._runs.clear()
+        self.busy = False
+        if self.worker is not None:
+            self.worker.send(orders.Stop(grace))
+
+    # what the worker says
+
+    def take(self, what: Hello | list[events.Event] | Lost) -> None:
+        """Take in what this lane's worker said.
+
+        :raises ProtocolError: for events that can't be true; the caller then treats the worker as lost.
+        """
+        if isinstance(what, Hello):
+            self._take_hello(what)
+        elif isinstance(what, Lost):
+            self._take_end(what)
+        else:
+            for event in what:
+                self._take_event(event)
+
+    def _take_hello(self, hello: Hello) -> None:
+        wrong = differences(self._controller.hello, hello)
+        if wrong:
+            self.refused = "\n".join(wrong)
+            self._give_up(self.refused)
+            return
+        self._summary.real = self._summary.real or (bool(hello.gpus) and hello.pretend is None)
+
+    def _test(self, place: int) -> Shipped:
+        if place >= len(self._handed):
+            raise ProtocolError(f"test {place} was not handed out; the order has {len(self._handed)}")
+        return self._handed[place]
+
+    def _open_test(self, place: int) -> Shipped:
+        test = self._test(place)
+        if test.done:
+            raise ProtocolError(f"news of {test.item.nodeid!r}, which has its verdict")
+        if not test.started:
+            raise ProtocolError(f"news of {test.item.nodeid!r}, which has not begun")
+        return test
+
+    def _take_event(self, event: events.Event) -> None:
+        match event:
+            case events.Section(item=place):
+                self._open_test(place).section(event)
+            case events.Report(item=place):
+                self._open_test(place).report(event)
+            case events.Started(item=place):
+                self._take_start(self._test(place))
+            case events.Finished(item=place):
+                self._take_finish(self._open_test(place))
+            case events.Crashed(item=place):
+                self._take_crash(self._open_test(place), event)
+            case events.NotFound(item=place):
+                self._without_run(self._test(place), from_text(event.text))
+            case events.SkippedThere(item=place):
+                reason = (from_text(event.path), event.lineno, from_text(event.reason))
+                self._skip(self._test(place), reason)
+            case events.StretchEnded():
+                self._take_stretch_end(from_text(event.reason))
+            case events.StartFailed():
+                self._take_start_failure(event)
+            case events.Exited():
+                self.ending = Ending(event)
+            case _:
+                raise ProtocolError(f"{type(event).__name__} is out of place")
+
+    def _take_start(self, test: Shipped) -> None:
+        if test.started or test.done:
+            raise ProtocolError(f"{test.item.nodeid!r} begins a second time")
+        assert self.worker is not None
+        test.started = True
+        test.worker = self.worker.name
+        hello = self.worker.hello
+        pretend = hello is not None and hello.pretend is not None
+        test.gpu = f"{self.shape}{' (pretend)' if pretend and self.shape.count else ''}"
+        self._idle_losses = 0
+
+    def _take_finish(self, test: Shipped) -> None:
+        if not test.complete() and self.ending is None:
+            phases = ", ".join(str(report.when) for report in test.reports) or "none"
+            test.fail(f"the far side ended this test without a report of each phase; it sent: {phases}")
+        self._ready(test)
+
+    def _take_crash(self, test: Shipped, event: events.Crashed) -> None:
+        text = event.cause
+        stack = from_text(event.stack).strip()
+        sections = [
+            (f"Captured {name} until the crash", from_text(output))
+            for name, output in (("stdout", event.stdout), ("stderr", event.stderr))
+            if output
+        ]
+        test.fail(f"{text}\n\n{stack}" if stack else text, sections)
+        self._ready(test)
+
+    def _ready(self, test: Shipped) -> None:
+        test.done = True
+        self._on_ready(test)
+
+    def _without_run(self, test: Shipped, text: str) -> None:
+        if not test.done:
+            test.fail(text)
+            self._ready(test)
+
+    def _skip(self, test: Shipped, reason: tuple[str, int, str]) -> None:
+        if test.started or test.done:
+            raise ProtocolError(f"{test.item.nodeid!r} can't be skipped as a file once it has begun")
+        test.add("setup", "skipped", reason)
+        test.add("teardown", "passed", None)
+        self._ready(test)
+
+    def _take_stretch_end(self, reason: str) -> None:
+        if not self._runs:
+            raise ProtocolError("a stretch ends that was not asked for")
+        tests, _failures = self._runs.popleft()
+        self.reason = reason
+        left = [test for test in tests if not test.done]
+        if left and not reason:
+            for test in left:
+                self._without_run(test, "the far side ended its stretch without having run this test")
+        self._after_run()
+
+    def _take_start_failure(self, event: events.StartFailed) -> None:
+        text = from_text(event.text).strip() or "the far session could not start and did not say why"
+        if event.usage:
+            self.unstartable = text
+        self._give_up(text)
+
+    # ends of workers
+
+    def _take_end(self, lost: Lost) -> None:
+        """A stream has ended: in good order, or with tests that have no verdict."""
+        worker, self.worker = self.worker, None
+        if not self.busy:
+            if lost.reason and not self._closing:
+                self._summary.note(f"{worker.name if worker else 'a worker'} was lost while idle: {lost.reason}")
+            return
+        self.lose(lost.reason or "the worker ended before its tests did", retry=worker is None or worker.hello is not None)
+
+    def lose(self, reason: str, *, retry: bool) -> None:
+        """Handle the loss of a worker: the running test alone first, then the others, within bounds."""
+        self.worker = None
+        self._summary.note(f"a worker for {self.shape} was lost: {reason.splitlines()[0]}")
+        running = [test for test in self._handed if test.started and not test.done]
+        for test in running:
+            test.losses += 1
+            if test.losses > 1:
+                test.fail(f"the worker was lost twice while this test ran: {reason}")
+                self._ready(test)
+            else:
+                test.reset()
+        if not running:
+            self._idle_losses += 1
+        if not retry or self._idle_losses > MOST_LOSSES:
+            self._give_up(reason)
+            return
+        self._retry([test for test in running if not test.done])
+
+    def _retry(self, suspects: list[Shipped]) -> None:
+        tests, failures = self._runs.popleft()
+        others = [test for test in tests if not test.done and test not in suspects]
+        if others:
+            self._runs.appendleft((others, failures))
+        if suspects:
+            self._runs.appendleft((suspects, failures))
+        if self._runs:
+            self._next_run()
+        else:
+            self._after_run()
+
+    def _give_up(self, cause: str) -> None:
+        """Make every test of the lane that has no verdict an error that says why."""
+        self._summary.blame(cause)
+        head, *more = cause.splitlines() or [cause]
+        text = f"not run: {head}" + ("\n" + "\n".join(more) if more else "")
+        for test in self.tests:
+            if not test.done:
+                test.started = False
+                test.reports.clear()
+                test.fail(text)
+                self._ready(test)
+                text = f"not run: {head}"
+        self._runs.clear()
+        self.busy = False
+        self._closing = True
+        if self.worker is not None:
+            self.worker.send(orders.Stop(0.0))

@@ -1,0 +1,87 @@
+"""What goes where: tests with their shapes become lanes and stretches, and a text that says so.
+
+Values in, values out; knows nothing of pytest, of backends or of processes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from pytest_remotegpu import gpu
+from pytest_remotegpu.config import Setting
+from pytest_remotegpu.gpu import Shape
+
+__all__ = ["Stretch", "counts", "describe", "near_misses", "stretches"]
+
+FOREIGN = ("multi_gpu", "multigpu", "gpu_test", "gpu_tests", "requires_gpu", "cuda", "hpc", "torch_dist")
+"""Markers in use elsewhere for what ``gpu`` says here."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbouring tests that run in the same place.
+
+    :ivar shape: ``None`` for this side. :ivar first: the place of the first in the whole list.
+    :ivar last: the place after the last.
+    """
+
+    shape: Shape | None
+    first: int
+    last: int
+
+
+def stretches(shapes: Sequence[Shape | None]) -> list[Stretch]:
+    """Cut the list of tests, in their order, into stretches."""
+    found = []
+    first = 0
+    for shape, group in groupby(shapes):
+        last = first + len(list(group))
+        found.append(Stretch(shape, first, last))
+        first = last
+    return found
+
+
+def counts(shapes: Iterable[Shape | None]) -> str:
+    """Say how many tests go where, such as ``3 tests on 1 GPU, 1 on 2 GPUs, 4 here``."""
+    counted = Counter(shapes)
+    far = sorted((shape, number) for shape, number in counted.items() if shape is not None)
+    parts = [f"{number} on {shape}" for shape, number in far]
+    if parts:
+        number = far[0][1]
+        parts[0] = f"{number} test{'s' if number != 1 else ''} on {far[0][0]}"
+    if counted[None] or not parts:
+        parts.append(f"{counted[None]} here")
+    return ", ".join(parts)
+
+
+def near_misses(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Report marker names that look like slips of ``gpu``, or like markers in use elsewhere for it.
+
+    :param names: markers of tests that stay here. :param known: the names that ship a test.
+    """
+    known = list(known)
+    lines = []
+    for name in sorted(set(names)):
+        close = difflib.get_close_matches(name.lower(), known, 1, 0.75)
+        if name in FOREIGN:
+            lines.append(f"marker {name!r} ships nothing; remotegpu_aliases can say: {name} = {gpu.MARK}")
+        elif close and name not in known:
+            lines.append(f"marker {name!r} ships nothing; did you mean {close[0]!r}?")
+    return lines
+
+
+def describe(
+    ids: Sequence[str], shapes: Sequence[Shape | None], settings: Iterable[Setting], where: str, upload: str
+) -> list[str]:
+    """Write the plan: each setting with its origin, then each test with its place."""
+    lines = ["settings:"]
+    lines += [f"  {s.name:<13} {s.value!r:<28} ({s.origin})" for s in settings]
+    lines += [f"far side: {where}", f"upload: {upload}", f"tests: {counts(shapes)}"]
+    for stretch in stretches(shapes):
+        place = "here" if stretch.shape is None else f"far, {stretch.shape}"
+        lines += [f"  {place:<12} {nodeid}" for nodeid in ids[stretch.first : stretch.last]]
+    return lines

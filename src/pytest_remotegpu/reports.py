@@ -1,0 +1,224 @@
+"""From events back to pytest's reports. Rebuilds data only; nothing that came from far away runs here."""
+
+from __future__ import annotations
+
+import builtins
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from pytest_remotegpu.errors import ProtocolError
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.protocol import events
+from pytest_remotegpu.protocol.plain import from_text
+
+__all__ = ["Result", "Shipped", "synthesised_warning"]
+
+OUTCOMES: Final = frozenset({"passed", "failed", "skipped"})
+PHASES: Final = frozenset({"setup", "call", "teardown"})
+MOST_PENDING: Final = 256 * 2**20
+"""Bytes that one test may keep waiting here; workers cut their output well below."""
+BUILTIN: Final = {
+    f"builtins.{name}": value
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, Warning)
+} | {
+    f"pytest.{name}": value
+    for name, value in vars(pytest).items()
+    if isinstance(value, type) and issubclass(value, Warning)
+}
+"""Warning classes that exist on every side; any other is made up from its name."""
+
+
+@dataclass
+class Result:
+    """What came back for one test.
+
+    :ivar worker: the worker's id. :ivar shape: the GPUs that it offered. :ivar gpu: those GPUs in words.
+    :ivar reports: pytest's reports, in order.
+    """
+
+    worker: str
+    shape: Shape
+    gpu: str
+    reports: list[pytest.TestReport] = field(default_factory=list)
+
+
+@dataclass
+class Shipped:
+    """One test that was sent away, and what has come of it so far.
+
+    :ivar started: whether it has begun there; :ivar done: whether it has its verdict.
+    :ivar losses: how many workers were lost while it ran.
+    """
+
+    item: pytest.Item
+    shape: Shape
+    started: bool = False
+    done: bool = False
+    losses: int = 0
+    backend: str = ""
+    worker: str = ""
+    gpu: str = ""
+    reports: list[pytest.TestReport] = field(default_factory=list)
+    warnings: list[events.Warned] = field(default_factory=list)
+    _sections: list[tuple[str, str]] = field(default_factory=list)
+    _pieces: list[bytes] = field(default_factory=list)
+    _keywords: dict[str, Any] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def reset(self) -> None:
+        """Forget what a lost attempt has said."""
+        self.started = False
+        self.reports.clear()
+        self.warnings.clear()
+        self._sections.clear()
+        self._pieces.clear()
+        self._bytes = 0
+
+    def section(self, event: events.Section) -> None:
+        """Take in a piece of output.
+
+        :raises ProtocolError: for pieces out of order, or too many of them.
+        """
+        self._bytes += len(event.text)
+        if self._bytes > MOST_PENDING:
+            raise ProtocolError(f"more than {MOST_PENDING} bytes of output for one test")
+        if event.index != len(self._sections):
+            raise ProtocolError(f"section {event.index} came where section {len(self._sections)} was due")
+        self._pieces.append(event.text)
+        if event.last:
+            self._sections.append((from_text(event.name), from_text(b"".join(self._pieces))))
+            self._pieces.clear()
+
+    def report(self, event: events.Report) -> None:
+        """Take in a report.
+
+        :raises ProtocolError: where it is none that pytest could have made.
+        """
+        if event.keywords is not None:
+            self._keywords = {from_text(name): 1 for name in event.keywords}
+        data = events.unpack_report(event, self._sections, self._keywords)
+        data["nodeid"], data["location"] = self.item.nodeid, self.item.location
+        report = _from_data(self.item.config, data)
+        report.user_properties = [*report.user_properties, *self._properties()]
+        self.reports.append(report)
+
+    def _properties(self) -> list[tuple[str, object]]:
+        return [
+            ("remotegpu_backend", self.backend),
+            ("remotegpu_gpu", self.gpu),
+            ("remotegpu_worker", self.worker),
+        ]
+
+    def complete(self) -> bool:
+        """Say whether every phase that must be there is there, once, at the end of the test."""
+        phases = [report.when for report in self.reports if type(report) is pytest.TestReport]
+        if phases[:1] != ["setup"] or phases[-1:] != ["teardown"]:
+            return False
+        if any(getattr(report, "outcome", "") == "rerun" for report in self.reports):
+            return True
+        setup_passed = any(r.when == "setup" and r.passed for r in self.reports)
+        return ("call" in phases) == setup_passed or self.item.config.getoption("setuponly", False)
+
+    def add(self, when: str, outcome: str, longrepr: Any, sections: list[tuple[str, str]] | None = None) -> None:
+        """Append a report that was made here, for a test that could not make its own."""
+        self.reports.append(
+            pytest.TestReport(
+                nodeid=self.item.nodeid,
+                location=self.item.location,
+                keywords=dict.fromkeys(self.item.keywords, 1),
+                outcome=outcome,  # type: ignore[arg-type]
+                longrepr=longrepr,
+                when=when,  # type: ignore[arg-type]
+                sections=sections or (),
+                user_properties=self._properties(),
+            )
+        )
+
+    def fail(self, text: str, sections: list[tuple[str, str]] | None = None) -> None:
+        """Make it failed, in the phase that was running."""
+        phases = {report.when for report in self.reports}
+        if "call" in phases or ("setup" in phases and not self._setup_passed()):
+            self.add("teardown", "failed", text, sections)
+            return
+        if "setup" not in phases and not self.started:
+            self.add("setup", "failed", text, sections)
+        else:
+            if "setup" not in phases:
+                self.add("setup", "passed", None)
+            self.add("call", "failed", text, sections)
+        self.add("teardown", "passed", None)
+
+    def _setup_passed(self) -> bool:
+        return any(report.when == "setup" and report.passed for report in self.reports)
+
+    @property
+    def seconds(self) -> float:
+        """How long its phases took together."""
+        return sum(report.duration for report in self.reports)
+
+    def result(self) -> Result:
+        """Give what other plugins may see of it."""
+        return Result(self.worker, self.shape, self.gpu, self.reports)
+
+
+def _from_data(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
+    try:
+        report = config.hook.pytest_report_from_serializable(config=config, data=data)
+        _check(report)
+    except ProtocolError:
+        raise
+    except Exception as error:  # noqa: BLE001  hostile data may upset any plugin that reads it
+        raise ProtocolError(f"a report that can't be rebuilt: {type(error).__name__}: {error}") from None
+    assert isinstance(report, pytest.TestReport)
+    return report
+
+
+def _check(report: Any) -> None:
+    """See that a rebuilt report can be shown and written by everybody who will."""
+    if not isinstance(report, pytest.TestReport):
+        raise ProtocolError(f"a report of the unknown kind {type(report).__name__!r}")
+    if report.when not in PHASES or not isinstance(report.outcome, str):
+        raise ProtocolError(f"a report of phase {report.when!r} with outcome {report.outcome!r}")
+    if report.outcome not in OUTCOMES and report.outcome != "rerun":
+        raise ProtocolError(f"a report with outcome {report.outcome!r}")
+    properties = report.user_properties
+    if not isinstance(properties, list) or not all(
+        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) for pair in properties  # noqa: PLR2004  name and value
+    ):
+        raise ProtocolError("a report whose user_properties are no pairs")
+    if not isinstance(getattr(report, "wasxfail", ""), str):
+        raise ProtocolError("a report whose wasxfail is no text")
+    longrepr = report.longrepr
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _check_skip(longrepr)
+    elif longrepr is not None and not isinstance(longrepr, str | tuple):
+        str(longrepr)
+        crash = getattr(longrepr, "reprcrash", None)
+        if crash is not None and not isinstance(crash.message, str):
+            raise ProtocolError("a traceback whose message is no text")
+
+
+def _check_skip(longrepr: Any) -> None:
+    if longrepr is None or isinstance(longrepr, str):
+        return
+    if not (isinstance(longrepr, tuple) and [type(part) for part in longrepr] == [str, int, str]):
+        raise ProtocolError(f"a skip whose reason is {longrepr!r}")
+
+
+def synthesised_warning(event: events.Warned) -> warnings.WarningMessage:
+    """Make a warning that looks like the one there; its class is made up here, never imported."""
+    module, _, name = event.category.rpartition(".")
+    known = BUILTIN.get(event.category) or BUILTIN.get(f"pytest.{name}" if module.startswith("_pytest") else "")
+    category = known or type(name or "Warning", (Warning,), {"__module__": module})
+    text = from_text(event.text)
+    return warnings.WarningMessage(
+        message=Warning(text),
+        category=category,
+        filename=from_text(event.path),
+        lineno=event.lineno,
+        line=None if event.line is None else from_text(event.line),
+    )

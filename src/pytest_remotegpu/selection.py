@@ -1,0 +1,85 @@
+"""Which tests go where: marks of pytest items become shapes, and ill-formed marks usage errors.
+
+Knows pytest items and the mark; knows nothing of backends, wire or session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from pytest_remotegpu import gpu, plan
+from pytest_remotegpu.config import Settings
+from pytest_remotegpu.errors import MarkerError, UsageError
+from pytest_remotegpu.gpu import Shape
+
+__all__ = ["near_misses", "own_marker", "shape_of", "shapes_of"]
+
+MOST_ERRORS = 10
+OWN_LINE = f"{gpu.SIGNATURE}: run this test where GPUs are; see pytest-remotegpu"
+
+
+def own_marker(lines: Iterable[str]) -> bool:
+    """Say whether the project registers a ``gpu`` marker itself.
+
+    :param lines: the ini value ``markers``.
+    """
+    names = (line.partition(":")[0].partition("(")[0].strip() for line in lines if line != OWN_LINE)
+    return gpu.MARK in names
+
+
+def shape_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> Shape | None:
+    """Merge the marks of a test; ``None`` for a test that has none.
+
+    :raises MarkerError: for an ill-formed mark.
+    """
+    marks = [
+        (mark.args, mark.kwargs) if mark.name == gpu.MARK else ((), aliases[mark.name])
+        for mark in item.iter_markers()
+        if mark.name == gpu.MARK or mark.name in aliases
+    ]
+    return gpu.merge_marks(marks) if marks else None
+
+
+def shapes_of(items: Sequence[pytest.Item], settings: Settings) -> list[Shape | None]:
+    """Give the shape of each test: ``None`` for one that runs here.
+
+    :raises UsageError: naming each test with an ill-formed mark.
+    """
+    shapes: list[Shape | None] = []
+    errors: list[str] = []
+    for item in items:
+        try:
+            shape = shape_of(item, settings.aliases)
+        except MarkerError as error:
+            errors.append(f"{item.nodeid}: {error}")
+            shape = None
+        shapes.append(Shape(0) if shape is None and settings.ship_all else shape)
+    if errors:
+        raise UsageError(_report(errors, own_marker(items[0].config.getini("markers"))))
+    return shapes
+
+
+def _report(errors: list[str], own: bool) -> str:
+    lines = errors[:MOST_ERRORS]
+    if len(errors) > MOST_ERRORS:
+        lines.append(f"... and {len(errors) - MOST_ERRORS} more")
+    if own:
+        lines.append(
+            "this project registers a gpu marker of its own; where it means something else, give its tests "
+            "another marker and name that in the ini option remotegpu_aliases"
+        )
+    return "\n".join(lines)
+
+
+def near_misses(items: Iterable[pytest.Item], shapes: Iterable[Shape | None], settings: Settings) -> list[str]:
+    """Report markers of tests that stay here although they look as if they should not."""
+    names = {
+        mark.name
+        for item, shape in zip(items, shapes, strict=True)
+        if shape is None
+        for mark in item.iter_markers()
+    }
+    return plan.near_misses(names, [gpu.MARK, *settings.aliases])

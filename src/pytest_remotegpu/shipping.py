@@ -1,0 +1,208 @@
+"""What an order holds: made of the session's options and the tests; sends nothing itself.
+
+Reads pytest's configuration; knows the wire's orders, no backend and no worker's state.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import cloudpickle
+import pytest
+
+from pytest_remotegpu import environment, snapshot
+from pytest_remotegpu.collection import Collection
+from pytest_remotegpu.config import Settings
+from pytest_remotegpu.controller import Worker
+from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.protocol import orders
+from pytest_remotegpu.protocol.plain import to_text
+from pytest_remotegpu.reports import Shipped
+
+__all__ = ["Shipping", "Start"]
+
+OURS: Final = ("remotegpu", "remote_all", "gpu_required", "remote_plan", "remote_debug", "remote_artifacts")
+IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
+"""Reporters of editors, which must speak once and so are not loaded there."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the process was before any conftest was imported.
+
+    :ivar environ: its variables; :ivar path: its import path; :ivar argv: its arguments; :ivar cwd: its folder.
+    """
+
+    environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    path: list[str] = field(default_factory=lambda: list(sys.path))
+    argv: list[str] = field(default_factory=lambda: list(sys.argv))
+    cwd: str = field(default_factory=os.getcwd)
+
+
+class Shipping:
+    """Builds the orders of one session.
+
+    :param ships_tree: whether the project's files travel.
+    """
+
+    def __init__(
+        self, config: pytest.Config, settings: Settings, start: Start, collection: Collection, *, ships_tree: bool
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self.start = start
+        self._collection = collection
+        self._ships_tree = ships_tree
+        self.snapshot: snapshot.Snapshot | None = None
+        self.parsed = dict(vars(config.option))
+        self.notes: list[str] = []
+
+    def take_snapshot(self) -> None:
+        """List the project's files where they have to travel.
+
+        :raises UsageError: where they are too large, or the session's folder is outside the project.
+        """
+        if not self._ships_tree or self.snapshot is not None:
+            return
+        rules = snapshot.Rules(self._settings.include, self._settings.exclude, self._settings.max_upload)
+        self.snapshot = snapshot.take(self._config.rootpath, rules)
+        if not Path(self.start.cwd).is_relative_to(self._config.rootpath):
+            raise UsageError(
+                f"the working directory {self.start.cwd!r} is outside the project {str(self._config.rootpath)!r}, "
+                "which is what is sent; run pytest inside it"
+            )
+
+    def environ(self) -> dict[str, str]:
+        """Give the variables for the far side, as hooks have left them."""
+        variables = dict(self.start.environ)
+        if self._ships_tree:
+            variables = environment.passed_on(variables, self._settings.env)
+        self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
+        return variables
+
+    def order(
+        self, worker: Worker, tests: list[Shipped], run: orders.Run, variables: dict[str, str], run_id: str, workers: int
+    ) -> orders.Order:
+        """Build the order for one worker."""
+        items = [test.item for test in tests]
+        ids = tuple(item.nodeid for item in items)
+        draft: dict[str, Any] = {
+            "args": self._arguments(), "variables": dict(variables), "gpus": worker.shape.count, "ids": ids,
+        }  # fmt: skip
+        self._config.hook.pytest_remotegpu_order(config=self._config, order=draft)
+        here = not self._ships_tree
+        root = self._config.rootpath
+        files = self._collection.files(items)
+        path = self.start.path if here else environment.inside(self.start.path, root)
+        options = {
+            "args": draft["args"],
+            "argv": self.start.argv,
+            "color": "yes" if self._terminal_markup() else "no",
+            "width": self._terminal_width(),
+            "files": files,
+            "keep_args": any("::" in arg for arg in self._config.args),
+            "sys_path": path,
+            "whole_path": here,
+            "umask": _umask(),
+            "live": self._config.getoption("capture", "fd") in ("no", "tee-sys"),
+            "log_level": self._log_level(),
+            "workers": workers,
+            "run": run_id,
+        }
+        return orders.Order(
+            worker=worker.name,
+            nonce=worker.nonce,
+            gpus=worker.shape.count,
+            cwd=self.start.cwd if here else str(Path(self.start.cwd).relative_to(root)),
+            root=str(root),
+            tree=None if self.snapshot is None else [_file(entry) for entry in self.snapshot.entries],
+            variables={} if here else draft["variables"],
+            environ=draft["variables"] if here else None,
+            options=options,
+            max_artifact=self._settings.max_artifact,
+            total=len(tests),
+            payload=self._payload(list(ids)),
+            run=run,
+        )
+
+    def _arguments(self) -> list[str]:
+        """Give the far session's command line: this one's, less editors' reporters, coverage left to this side."""
+        kept: list[str] = []
+        arguments = list(self._config.invocation_params.args)
+        for argument in map(str, arguments):
+            if argument in IDE and kept and kept[-1] == "-p":
+                kept.pop()
+            elif not argument.startswith("-p") or argument[2:] not in IDE:
+                kept.append(argument)
+        if self._config.pluginmanager.has_plugin("pytest_cov"):
+            kept.append("--no-cov")
+        return kept
+
+    def _payload(self, ids: list[str]) -> bytes:
+        """Pickle what only the runner opens: the ids, and option values that were changed since they were parsed."""
+        plain: dict[str, Any] = {}
+        blobs: dict[str, bytes] = {}
+        for name, value in vars(self._config.option).items():
+            if name in OURS or self.parsed.get(name, self) is value or self.parsed.get(name, self) == value:
+                continue
+            if _is_plain(value):
+                plain[name] = value
+                continue
+            try:
+                blobs[name] = cloudpickle.dumps(value)
+            except Exception as error:  # noqa: BLE001  a user's __reduce__ may raise anything
+                self.notes.append(
+                    f"option {name!r} keeps its default on the far side: its value can't be sent "
+                    f"({type(error).__name__}: {error})"
+                )
+        return cloudpickle.dumps({"ids": ids, "options": plain, "blobs": blobs})
+
+    def _terminal_markup(self) -> bool:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        return bool(reporter is not None and self._config.get_terminal_writer().hasmarkup)
+
+    def _terminal_width(self) -> int:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        return self._config.get_terminal_writer().fullwidth if reporter is not None else 80
+
+    def _log_level(self) -> int | None:
+        """Give the lowest level at which somebody here listens to records: live, or in a file."""
+        levels = []
+        live = self._config.getini("log_cli") or self._config.getoption("log_cli_level", None)
+        if live:
+            levels.append(self._level("log_cli_level"))
+        if self._config.getoption("log_file", None) or self._config.getini("log_file"):
+            levels.append(self._level("log_file_level"))
+        return min(levels, default=None)
+
+    def _level(self, name: str) -> int:
+        """Read a level as pytest does: option, ini, then ``log_level``, else the root logger's."""
+        for key in (name, "log_level"):
+            value = self._config.getoption(key, None) or self._config.getini(key)
+            if value:
+                return int(getattr(logging, str(value).upper(), value))
+        return logging.getLogger().level
+
+
+def _file(entry: snapshot.Entry) -> orders.File:
+    link = None if entry.link is None else to_text(entry.link)
+    return orders.File(to_text(entry.path), entry.digest, entry.size, entry.mode, link)
+
+
+def _is_plain(value: Any) -> bool:
+    if value is None or type(value) in (bool, int, float, str, bytes):
+        return True
+    if type(value) in (list, tuple):
+        return all(_is_plain(item) for item in value)
+    return type(value) is dict and all(_is_plain(part) for pair in value.items() for part in pair)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

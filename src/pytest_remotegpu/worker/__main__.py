@@ -1,0 +1,9 @@
+"""``python -m pytest_remotegpu.worker``: be a worker on stdin and stdout."""
+
+from __future__ import annotations
+
+import sys
+
+from pytest_remotegpu.worker.supervisor import main
+
+sys.exit(main())

@@ -1,0 +1,171 @@
+"""From pytest's hooks to events: what a runner says to its supervisor, each thing once.
+
+Knows the wire's events and pytest's reports, nothing of collection or of how runs are driven.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import socket
+import threading
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from pytest_remotegpu.protocol import events, frames
+from pytest_remotegpu.protocol.plain import to_text
+
+__all__ = ["Emitter", "ReportSender"]
+
+PIECE: Final = 2**20
+"""Bytes of text in one event; longer output is cut."""
+MOST_OUTPUT: Final = 64 * 2**20
+"""Bytes of captured output that one test may send; what is over is left out and said so."""
+
+BATCH: Final = msgspec.msgpack.Encoder()
+
+
+class Emitter:
+    """The runner's end of the socket to its supervisor."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._pending: list[events.Event] = []
+        self.current = -1
+        self.following = 0
+        self.failures = 0
+
+    def put(self, event: events.Event) -> None:
+        """Keep an event for the next flush."""
+        self._pending.append(event)
+
+    def flush(self, fds: list[int] | None = None) -> None:
+        """Send what is kept; a process that can't, or is a test's fork, ends here and now."""
+        if os.getpid() != self._pid:
+            os._exit(0)
+        with self._lock:
+            pending, self._pending = self._pending, []
+            encoded = msgspec.Raw(frames.encode_events(pending))
+            ended = any(isinstance(event, events.StretchEnded) for event in pending)
+            batch = events.Batch(
+                len(pending), self.current, self.following, self.failures, ended, encoded
+            )
+            data = frames.frame(BATCH.encode(batch))
+            try:
+                if fds:
+                    socket.send_fds(self._channel, [data[:1]], fds)
+                    data = data[1:]
+                self._channel.sendall(data)
+            except OSError:
+                os._exit(71)
+
+    def over(self, *, failed: bool) -> None:
+        """Say that the session has ended: in good order, or without having been able to begin."""
+        self.current = events.FAILED if failed else events.OVER
+        self.flush()
+
+
+class ReportSender:
+    """Turns one test's reports into events; a section that several reports repeat goes out once."""
+
+    def __init__(self, emitter: Emitter, config: pytest.Config, paths: tuple[str, str] | None) -> None:
+        self._emitter = emitter
+        self._config = config
+        self._paths = paths
+        self._sections: dict[tuple[str, str], int] = {}
+        self._keywords_sent = False
+        self._warned = False
+        self._sent_bytes = 0
+
+    def begin(self) -> None:
+        """Forget the test before."""
+        self._sections.clear()
+        self._keywords_sent = False
+        self._sent_bytes = 0
+
+    def send(self, item: int, report: pytest.TestReport) -> None:
+        """Send a report and those of its sections that have not been sent yet."""
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        if data is None:
+            return
+        changed: list[str] = []
+        sections = [self._section(item, str(name), str(text)) for name, text in data.pop("sections", ())]
+        if self._paths and data.get("longrepr") is not None:
+            _move_paths(data["longrepr"], *self._paths)
+        packed = events.pack_report(
+            item, data, sections, keywords=not self._keywords_sent, changed=changed
+        )
+        self._keywords_sent = True
+        self._emitter.put(packed)
+        if changed and not self._warned:
+            self._warned = True
+            self._note(changed, report.nodeid)
+
+    def _note(self, changed: list[str], nodeid: str) -> None:
+        named = ", ".join(changed[:5])
+        self._emitter.put(
+            events.Note(to_text(f"objects on the report of {nodeid} travel as text only: {named}"))
+        )
+
+    def _section(self, item: int, name: str, text: str) -> int:
+        key = (name, text)
+        index = self._sections.get(key)
+        if index is not None:
+            return index
+        index = self._sections[key] = len(self._sections)
+        data = to_text(text)
+        room = MOST_OUTPUT - self._sent_bytes
+        if len(data) > room:
+            data = data[: max(room, 0)] + b"\n[output cut here: more than %d MiB]" % (MOST_OUTPUT >> 20)
+            data = to_text(data.decode("utf-8", "replace"))
+        self._sent_bytes += len(data)
+        head = to_text(name)
+        for start in range(0, max(len(data), 1), PIECE):
+            piece = data[start : start + PIECE]
+            self._emitter.put(events.Section(item, index, head, piece, start + PIECE >= len(data)))
+            if len(data) > PIECE:
+                self._emitter.flush()
+        return index
+
+    def warning(self, item: int, when: str, message: Any, location: tuple[str, int, str] | None) -> None:
+        """Send a warning as pytest recorded it, as data."""
+        category = message.category
+        path = str(message.filename)
+        line = message.line if message.line is not None else linecache.getline(path, message.lineno)
+        self._emitter.put(
+            events.Warned(
+                item,
+                when,
+                f"{category.__module__}.{category.__qualname__}",
+                to_text(str(message.message)),
+                to_text(_moved(path, self._paths)),
+                int(message.lineno),
+                to_text(line) if line else None,
+                location and (to_text(location[0]), int(location[1]), to_text(str(location[2]))),
+            )
+        )
+
+
+def _moved(path: str, paths: tuple[str, str] | None) -> str:
+    if paths and path.startswith(paths[0]):
+        return paths[1] + path[len(paths[0]) :]
+    return path
+
+
+def _move_paths(data: Any, there: str, here: str) -> None:
+    """Name files by their place on the user's side, in the parts of a traceback that hold paths."""
+    todo = [data]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict):
+            for key, value in part.items():
+                if key == "path" and isinstance(value, str):
+                    part[key] = _moved(value, (there, here))
+                else:
+                    todo.append(value)
+        elif isinstance(part, list | tuple):
+            todo.extend(part)

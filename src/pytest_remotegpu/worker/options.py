@@ -1,0 +1,50 @@
+"""Which options of the user's session mean something in a runner, and which must not be repeated there.
+
+Knows pytest's option names and those of well-known plugins, nothing of the wire.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any, Final
+
+__all__ = ["apply", "neutralise"]
+
+NEUTRAL: Final[dict[str, Any]] = {
+    # selection has been made once, by the user's side
+    "keyword": "", "markexpr": "", "deselect": None, "ignore": None, "ignore_glob": None,
+    "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False, "stepwise_skip": False,
+    "collectonly": False, "continue_on_collection_errors": True,
+    # the failure budget comes with each stretch
+    "maxfail": 0,
+    # files and caches that only the user's side writes
+    "xmlpath": None, "cacheclear": False, "cacheshow": None, "pastebin": None, "htmlpath": None,
+    "report_log": None, "json_report": False, "allure_report_dir": None, "durations": None,
+    # nobody sits at this terminal
+    "usepdb": False, "trace": False,
+    # a runner never becomes a controller of others
+    "numprocesses": None, "dist": "no", "tx": [], "distload": False, "looponfail": False,
+    "maxprocesses": None,
+}  # fmt: skip
+
+
+def neutralise(option: argparse.Namespace, worker: str) -> None:
+    """Undo what a runner must not repeat; call it after parsing and before anything is configured.
+
+    :param worker: the worker's id, which keeps its temporary folder apart from others'.
+    """
+    for name, value in NEUTRAL.items():
+        if hasattr(option, name):
+            setattr(option, name, value)
+    if getattr(option, "basetemp", None):
+        option.basetemp = f"{option.basetemp}-{worker}"
+    if getattr(option, "log_file", None):
+        option.log_file = os.devnull
+
+
+def apply(option: argparse.Namespace, values: dict[str, Any]) -> None:
+    """Set option values that code on the user's side has changed since they were parsed."""
+    for name, value in values.items():
+        if name not in NEUTRAL and name not in ("basetemp", "log_file"):
+            setattr(option, name, value)

@@ -1,0 +1,118 @@
+"""Processes: adopt orphans, die with the parent, end whole trees. Linux where it must, POSIX elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+__all__ = ["adopt_orphans", "children", "describe_end", "die_with_parent", "end_tree", "reap"]
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+def _prctl(option: int, argument: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Make this process the new parent of descendants whose own parent ends (Linux)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask for SIGKILL when the process ``parent`` ends, and end at once where it has ended already (Linux)."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux" and os.getppid() != parent:
+        os._exit(1)
+
+
+def children(pid: int) -> list[int]:
+    """List all living descendants of a process, nearest first (Linux; empty elsewhere)."""
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        for task in _tasks(todo.pop()):
+            new = [int(child) for child in task.split()]
+            found += new
+            todo += new
+    return found
+
+
+def _tasks(pid: int) -> list[str]:
+    texts = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                texts.append((task / "children").read_text())
+    return texts
+
+
+def reap(keep: int | None = None) -> None:
+    """Collect ended children, except the one that somebody else waits for.
+
+    :param keep: the process to leave alone.
+    """
+    for pid in _direct_children():
+        if pid != keep:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _direct_children() -> list[int]:
+    return [int(child) for task in _tasks(os.getpid()) for child in task.split()]
+
+
+def end_tree(keep: tuple[int, ...] = (), within: float = 2.0) -> list[int]:
+    """Kill every descendant of this process until none is left.
+
+    :param keep: processes that stay.
+    :param within: seconds after which to stop trying.
+    :return: those that are still there.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        left = [pid for pid in children(os.getpid()) if pid not in keep]
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        left = [pid for pid in left if _alive(pid)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def describe_end(status: int, peak_rss_kib: int = 0) -> str:
+    """Say in words how a process ended.
+
+    :param status: as ``os.waitpid`` gives it.
+    :param peak_rss_kib: the largest resident size in KiB; shown where memory may be the cause.
+    """
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"the worker process ended with exit status {code} while the test ran"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    text = f"the worker process was killed by {name}"
+    if code == -signal.SIGKILL:
+        text += f", probably out of memory (peak resident memory {peak_rss_kib / 2**20:.2f} GiB)"
+    return text

@@ -1,0 +1,166 @@
+"""One runner as its supervisor sees it: a process, a socket, two pipes, and what is known of its progress.
+
+Knows how runners are started and how they end; knows nothing of the user's side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from pytest_remotegpu.errors import ProtocolError
+from pytest_remotegpu.protocol import events, frames
+from pytest_remotegpu.protocol.plain import to_text
+from pytest_remotegpu.worker.process import describe_end
+
+__all__ = ["RunnerHandle"]
+
+TAIL: Final = 2**16
+"""Bytes of uncaptured output that are kept for a crash report."""
+_BATCH: Final = msgspec.msgpack.Decoder(events.Batch)
+
+
+class Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self._data += data
+        del self._data[:-TAIL]
+
+    def take(self) -> bytes:
+        """Give what is kept, and forget it."""
+        data = bytes(self._data)
+        self._data.clear()
+        return data
+
+
+class RunnerHandle:
+    """A runner's descriptors and state.
+
+    :ivar ends: what the child must get: its socket, its stdout and its stderr.
+    :ivar current: the place of the running test; -1 for none.
+    :ivar over: whether the session said that it ended; :ivar failed: whether it could not begin.
+    """
+
+    def __init__(self) -> None:
+        self.channel, child = socket.socketpair()
+        out, child_out = os.pipe()
+        err, child_err = os.pipe()
+        self.ends = [child.detach(), child_out, child_err]
+        self.outputs = {out: 1, err: 2}
+        for fd in self.outputs:
+            os.set_blocking(fd, False)
+        self.channel.setblocking(False)
+        self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)
+        self._frames = frames.Frames(frames.MAX_OUTBOUND)
+        self.tails = {1: Tail(), 2: Tail()}
+        self.captured: list[int] = []
+        self.pid = 0
+        self.current = -1
+        self.following = -1
+        self.failures = 0
+        self.over = False
+        self.failed = False
+        self.progressed = False
+        self.closed = False
+
+    def send(self, message: object) -> None:
+        """Send a message; a runner that is gone is noticed elsewhere."""
+        with contextlib.suppress(OSError):
+            self.channel.setblocking(True)
+            self.channel.sendall(frames.encode_message(message))
+        with contextlib.suppress(OSError):
+            self.channel.setblocking(False)
+
+    def read(self) -> Iterator[events.Batch]:
+        """Yield the batches that have come.
+
+        :raises ProtocolError: where a test wrote on the runner's socket.
+        """
+        while not self.closed:
+            try:
+                chunk, fds, _flags, _address = socket.recv_fds(self.channel, 2**18, 2)
+            except BlockingIOError:
+                return
+            except OSError:
+                chunk, fds = b"", []
+            self.captured += fds
+            if not chunk:
+                self.closed = True
+                return
+            for body in self._frames.feed(chunk):
+                batch = _decode(body)
+                self._follow(batch)
+                yield batch
+
+    def _follow(self, batch: events.Batch) -> None:
+        if batch.current >= 0 and batch.current != self.current:
+            self.progressed = True
+            for tail in self.tails.values():
+                tail.take()
+        self.over = batch.current in (events.OVER, events.FAILED)
+        self.failed = batch.current == events.FAILED
+        self.current = max(batch.current, -1)
+        self.following = batch.following
+        self.failures = batch.failures
+
+    def read_output(self, fd: int) -> bytes:
+        """Give what a pipe holds; nothing where it is empty or closed."""
+        data = bytearray()
+        with contextlib.suppress(BlockingIOError, OSError):
+            while chunk := os.read(fd, 2**16):
+                data += chunk
+                if len(data) > 2**20:
+                    break
+        self.tails[self.outputs[fd]].add(data)
+        return bytes(data)
+
+    def crash(self, status: int, peak_rss_kib: int) -> events.Crashed:
+        """Say how the runner ended while ``current`` ran."""
+        stdout, stderr = (self._captured(index) for index in (0, 1))
+        return events.Crashed(
+            self.current,
+            describe_end(status, peak_rss_kib),
+            to_text(_text(self.tails[2].take())),
+            to_text(_text(stdout + self.tails[1].take())),
+            to_text(_text(stderr)),
+        )
+
+    def _captured(self, index: int) -> bytes:
+        """Read what pytest had captured of the running phase: its temporary file is still open here."""
+        if index >= len(self.captured):
+            return b""
+        fd = self.captured[index]
+        try:
+            size = os.fstat(fd).st_size
+            return os.pread(fd, min(size, 2**20), max(size - 2**20, 0))
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        self.closed = True
+        self.channel.close()
+        for fd in (*self.outputs, *self.captured, *self.ends):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self.outputs, self.captured, self.ends = {}, [], []
+
+
+def _decode(body: bytes) -> events.Batch:
+    try:
+        return _BATCH.decode(body)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"undecodable batch of a runner: {error}") from None
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,318 @@
+"""The process that runs tests: an ordinary pytest session, told which tests and when by its supervisor.
+
+Knows pytest and the wire; knows no backend, no channel to the user's side and no other runner.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import select
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import cloudpickle
+import pytest
+
+from pytest_remotegpu.protocol import events, frames, orders
+from pytest_remotegpu.protocol.plain import to_text
+from pytest_remotegpu.worker import artifacts, logs, options, rebuild
+from pytest_remotegpu.worker.emit import Emitter, ReportSender
+from pytest_remotegpu.worker.quiet import QuietReporter
+
+__all__ = ["PLUGIN_NAME", "Runner", "main"]
+
+PLUGIN_NAME = "remotegpu-runner"
+"""Under this name the runner's plugin is registered; the package's own plugin is inert beside it."""
+
+
+WORKER_VARIABLE = "REMOTEGPU_WORKER"
+"""Tests and conftests read the worker's id here; pytest sessions that a test starts ship nothing."""
+
+
+class Inbox:
+    """Messages from the supervisor."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._frames = frames.Frames(frames.MAX_OUTBOUND)
+        self._ready: list[Any] = []
+
+    def wait(self) -> Any:
+        """Give the next message; a supervisor that is gone counts as ``Stop``."""
+        while not self._ready:
+            self._read()
+        return self._ready.pop(0)
+
+    def stopped(self) -> bool:
+        """Say whether ``Stop`` has come, without waiting."""
+        while select.select([self._channel], [], [], 0)[0] and not any(
+            isinstance(message, orders.Stop) for message in self._ready
+        ):
+            self._read()
+        return any(isinstance(message, orders.Stop) for message in self._ready)
+
+    def _read(self) -> None:
+        chunk = self._channel.recv(2**20)
+        if not chunk:
+            self._ready.append(orders.Stop(0.0))
+        self._ready += [frames.read_message(body) for body in self._frames.feed(chunk)]
+
+
+class Runner:
+    """The plugin that makes a pytest session serve one order."""
+
+    def __init__(self, order: orders.Order, emitter: Emitter, inbox: Inbox) -> None:
+        self.__name__ = PLUGIN_NAME
+        self.order = order
+        self.options = order.options
+        self.emitter = emitter
+        self.inbox = inbox
+        self.sender: ReportSender
+        self.matcher: rebuild.Matcher
+        self.payload: dict[str, Any] = {}
+        self.current = -1
+        self.skipped_files: dict[str, tuple[str, int, str]] = {}
+        self.failed_files: set[str] = set()
+        self.wanted_files = {str(Path(path)) for path in order.options["files"]}
+        self.started = time.monotonic()
+
+    # configuration
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_cmdline_parse(self, pluginmanager: pytest.PytestPluginManager) -> Any:
+        config: pytest.Config = yield
+        options.neutralise(config.option, self.order.worker)
+        config.option.color = self.options["color"]
+        self.config = config
+        if self.wanted_files and not self.options["keep_args"]:
+            config.args = list(self.options["files"])
+        return config
+
+    def pytest_plugin_registered(self, plugin: object, manager: pytest.PytestPluginManager) -> None:
+        if manager.get_name(plugin) == "terminalreporter" and not isinstance(plugin, QuietReporter):
+            manager.unregister(plugin)
+            manager.register(QuietReporter(self.config, self.options["width"]), "terminalreporter")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Open the payload, now that the conftests are loaded, and take over changed option values."""
+        self.payload = cloudpickle.loads(self.order.payload)
+        values = dict(self.payload["options"])
+        for name, blob in self.payload["blobs"].items():
+            try:
+                values[name] = cloudpickle.loads(blob)
+            except Exception as error:  # noqa: BLE001  anything may go wrong in a user's class
+                text = f"the value of option {name!r} can't be rebuilt there: {type(error).__name__}: {error}"
+                self.emitter.put(events.Note(to_text(text)))
+        options.apply(config.option, values)
+        config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        there, here = self.options["there"], self.options["here"]
+        paths = (there, here) if there != here else None
+        self.sender = ReportSender(self.emitter, session.config, paths)
+        logs.forward(session.config, self.emitter, self.options["log_level"])
+        sys.breakpointhook = _no_breakpoint
+        self.emitter.flush([os.dup(1), os.dup(2)] if _captures_fds(session.config) else None)
+
+    # collection
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        known = not self.wanted_files or collection_path.is_dir() or collection_path.name == "__init__.py"
+        return None if known or str(collection_path) in self.wanted_files else True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed_files.add(report.nodeid)
+            text = to_text(str(report.longrepr))
+            self.emitter.put(events.CollectFailed(to_text(report.nodeid), text))
+        elif report.skipped and isinstance(report.longrepr, tuple):
+            path, lineno, reason = report.longrepr
+            self.skipped_files[report.nodeid] = (str(path), lineno, reason)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Any:
+        """Let hooks add marks, and undo what they drop or reorder: order comes from the user's side."""
+        found = list(items)
+        result = yield
+        self.matcher = rebuild.Matcher(found, self.payload["ids"])
+        missing = self.matcher.missing()
+        if missing:
+            self._ask_for(missing)
+        items[:] = [item for item in self.matcher.items if item is not None]
+        return result
+
+    def _ask_for(self, missing: list[int]) -> None:
+        """Ask for the parameter values of tests that have no such id here, and settle each of them."""
+        unexplained = [place for place in missing if not self._explained(place)]
+        if not unexplained:
+            return
+        self.emitter.put(events.Wants(unexplained))
+        self.emitter.flush()
+        message = self.inbox.wait()
+        if not isinstance(message, orders.Values):
+            raise pytest.UsageError(f"{type(message).__name__} came where values were due")
+        for place, wanted in cloudpickle.loads(message.payload).items():
+            why = self.matcher.settle(place, rebuild.Wanted(**wanted))
+            if why:
+                self.emitter.put(events.NotFound(place, to_text(why)))
+
+    def _explained(self, place: int) -> bool:
+        """Say so where a test is missing because its file was skipped or failed to collect."""
+        nodeid = self.payload["ids"][place]
+        for file, (path, lineno, reason) in self.skipped_files.items():
+            if nodeid.startswith(f"{file}::"):
+                self.emitter.put(events.SkippedThere(place, to_text(path), lineno, to_text(reason)))
+                return True
+        for file in self.failed_files:
+            if nodeid == file or nodeid.startswith(f"{file}::"):
+                text = f"the far side could not collect {file}; its traceback is above"
+                self.emitter.put(events.NotFound(place, to_text(text)))
+                return True
+        return False
+
+    # running
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.emitter.put(events.Collected(time.monotonic() - self.started))
+        self.emitter.flush()
+        message: Any = self.order.run
+        while isinstance(message, orders.Run):
+            self._stretch(session, message)
+            message = self.inbox.wait()
+        return True
+
+    def _stretch(self, session: pytest.Session, run: orders.Run) -> None:
+        """Run the tests of one stretch, stopping before the next one where the budget is spent."""
+        session.config.option.maxfail = session.testsfailed + run.failures if run.failures else 0
+        session.shouldfail = False
+        places = [place for place in range(run.first, run.last) if self.matcher.items[place] is not None]
+        reason = ""
+        for place in places:
+            if self.inbox.stopped():
+                reason = "stopped"
+                break
+            self._run_one(session, place)
+            reason = str(session.shouldfail or session.shouldstop or "")
+            if reason:
+                break
+        self.emitter.following = run.last
+        self.emitter.put(events.StretchEnded(to_text(reason)))
+        self.emitter.flush()
+
+    def _next(self, place: int) -> pytest.Item | None:
+        return next((item for item in self.matcher.items[place + 1 :] if item is not None), None)
+
+    def _run_one(self, session: pytest.Session, place: int) -> None:
+        item = self.matcher.items[place]
+        assert item is not None
+        self.sender.begin()
+        self.emitter.current = self.current = place
+        self.emitter.following = place + 1
+        self.emitter.put(events.Started(place))
+        self.emitter.flush()
+        try:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=self._next(place))
+        except pytest.exit.Exception as exit_:
+            self.emitter.put(events.Exited(to_text(str(exit_.msg)), exit_.returncode))
+            session.shouldstop = f"pytest.exit: {exit_.msg}"
+        except KeyboardInterrupt as error:
+            self.emitter.put(events.Exited(to_text(str(error)), None, interrupt=True))
+            session.shouldstop = "interrupted"
+        finally:
+            self.current = -1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for event in artifacts.collect(self.options["artifacts"], place, self.order.max_artifact):
+            self.emitter.put(event)
+            if isinstance(event, events.Artifact) and len(event.data) > 2**16:
+                self.emitter.flush()
+        self.emitter.put(events.Finished(place))
+        self.emitter.current = -1
+        self.emitter.failures = session.testsfailed
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self.current < 0:
+            return
+        self.sender.send(self.current, report)
+        if report.when != "teardown":
+            self.emitter.flush()
+
+    def pytest_warning_recorded(self, warning_message: Any, when: str, location: Any) -> None:
+        if hasattr(self, "sender"):
+            self.sender.warning(self.current, when, warning_message, location)
+
+    def pytest_internalerror(self, excrepr: Any) -> None:
+        text = f"INTERNALERROR on the far side\n{excrepr}"
+        self.emitter.put(events.StartFailed(to_text(text)))
+
+
+class LateConfiguration:
+    """Sets ``config.workerinput`` after every plugin has been configured: earlier, some of them break."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        worker = self._runner.order.worker
+        given = self._runner.options
+        config.workerinput = {  # type: ignore[attr-defined]  the name that plugins look for
+            "workerid": worker,
+            "workercount": given["workers"],
+            "testrunuid": given["run"],
+            "mainargv": given["argv"],
+        }
+
+
+def _no_breakpoint(*_args: Any, **_kwargs: Any) -> NoReturn:
+    raise RuntimeError(
+        "breakpoint() in a shipped test: no terminal is attached there; run this test without --remote to debug it"
+    )
+
+
+def _captures_fds(config: pytest.Config) -> bool:
+    return bool(config.getoption("capture", "no") == "fd")
+
+
+def _settle_in(order: orders.Order) -> None:
+    """Make the process that of the user: environment, folder, arguments, import path, file mode mask."""
+    given = order.options
+    if order.environ is not None:
+        os.environ.clear()
+        os.environ.update(order.environ)
+    os.environ.update(order.variables)
+    for name in [name for name in os.environ if name.startswith("PYTEST_REMOTEGPU")]:
+        del os.environ[name]
+    os.environ.update(given["set"])
+    os.environ[WORKER_VARIABLE] = order.worker
+    os.chdir(order.cwd)
+    os.umask(given["umask"])
+    sys.argv[:] = given["argv"]
+    sys.path[:] = given["sys_path"] if given["whole_path"] else [*given["sys_path"], *sys.path]
+    random.seed()
+
+
+def main(fd: int) -> NoReturn:
+    """Serve one order that comes over the socket ``fd``, then end the process."""
+    channel = socket.socket(fileno=fd)
+    channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
+    emitter, inbox = Emitter(channel), Inbox(channel)
+    order = inbox.wait()
+    if not isinstance(order, orders.Order):
+        os._exit(0)
+    _settle_in(order)
+    status = pytest.main(list(order.options["args"]), plugins=[Runner(order, emitter, inbox)])
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    emitter.over(failed=status == pytest.ExitCode.USAGE_ERROR)
+    atexit._run_exitfuncs()  # noqa: SLF001  os._exit would skip what the user's libraries registered
+    os._exit(0)

@@ -1,0 +1,11 @@
+"""``python -m pytest_remotegpu.worker.spawned FD``: be a runner that was not forked."""
+
+from __future__ import annotations
+
+import sys
+
+from pytest_remotegpu.worker import runner
+
+if __name__ == "__main__":
+    sys.path.pop(0)
+    runner.main(int(sys.argv[1]))
