@@ -71,6 +71,7 @@ class Shipping:
             return
         rules = snapshot.Rules(self._settings.include, self._settings.exclude, self._settings.max_upload)
         self.snapshot = snapshot.take(self._config.rootpath, rules)
+        self.notes += self.snapshot.notes
         if not Path(self.start.cwd).is_relative_to(self._config.rootpath):
             raise UsageError(
                 f"the working directory {self.start.cwd!r} is outside the project {str(self._config.rootpath)!r}, "

@@ -77,7 +77,7 @@ class Sieve:
             (
                 _objection(folder, index, reason)
                 for index, reason in known.guarded
-                if reason not in guards.SPELT_OUT or not self._may_spell(folder[index])
+                if not self._may_spell(folder[index])
             ),
             None,
         )

@@ -144,6 +144,8 @@ def _read(path: Path) -> _Content | str:
         for _ in range(_ATTEMPTS):
             before = path.lstat()
             content = _read_once(path)
+            if not stat.S_ISREG(content.status.st_mode):
+                return _SPECIAL
             if _stamp(before) == _stamp(content.status):
                 return content
     except (FileNotFoundError, NotADirectoryError):
@@ -164,7 +166,7 @@ def _read_once(path: Path) -> _Content:
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:
-    return stat.S_IFMT(status.st_mode), status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _mode(status: os.stat_result) -> int:

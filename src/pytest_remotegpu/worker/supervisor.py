@@ -173,7 +173,8 @@ class Supervisor:
             self._finish()
             return
         if order.tree is not None:
-            self._source = Source(Path(self._scratch, "tree", Path(order.root).name or "root"), order.tree)
+            name = Path(order.root).name or "root"
+            self._source = Source(Path(self._scratch, "tree", name), Path(self._scratch, "store"), order.tree)
             missing = self._source.missing()
             if missing:
                 self._emit(events.Need(missing))
