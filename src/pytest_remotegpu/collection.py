@@ -46,9 +46,13 @@ class Collection:
             "nodeid": item.nodeid,
             "name": item.name,
             "function": function,
-            "ordinal": next((i for i, other in enumerate(siblings) if other is item), len(siblings)),
+            "ordinal": next(
+                (i for i, other in enumerate(siblings) if other is item), len(siblings)
+            ),
             "count": len(siblings),
-            "values": {name: _pickled(value) for name, value in callspec.params.items()} if callspec else {},
+            "values": {name: _pickled(value) for name, value in callspec.params.items()}
+            if callspec
+            else {},
             "indices": dict(callspec.indices) if callspec else {},
             "marks": _pickled(list(callspec.marks)) if callspec else None,
         }
@@ -69,6 +73,7 @@ def _function_id(item: pytest.Item) -> str:
 
 def _pickled(value: Any) -> bytes | None:
     try:
-        return cloudpickle.dumps(value)
+        pickled: bytes = cloudpickle.dumps(value)
     except Exception:  # noqa: BLE001  a user's __reduce__ or __getstate__ may raise anything
         return None
+    return pickled

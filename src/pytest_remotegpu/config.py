@@ -15,7 +15,17 @@ from typing import Any, Final
 from pytest_remotegpu import gpu
 from pytest_remotegpu.errors import SpecError, UsageError
 
-__all__ = ["ENVIRONMENT", "INI", "OPTIONS", "Setting", "Settings", "parse_aliases", "parse_size", "resolve", "split_spec"]
+__all__ = [
+    "ENVIRONMENT",
+    "INI",
+    "OPTIONS",
+    "Setting",
+    "Settings",
+    "parse_aliases",
+    "parse_size",
+    "resolve",
+    "split_spec",
+]
 
 ENVIRONMENT: Final = "PYTEST_REMOTEGPU"
 
@@ -33,12 +43,28 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu": ("string", "", "where marked tests run: the value of --remote"),
     "remotegpu_required": ("bool", "", "the same as --gpu-required"),
     "remotegpu_python": ("string", "", "the far interpreter (command and ssh)"),
-    "remotegpu_include": ("linelist", "", "globs of files to send although git ignores them or they look secret"),
+    "remotegpu_include": (
+        "linelist",
+        "",
+        "globs of files to send although git ignores them or they look secret",
+    ),
     "remotegpu_exclude": ("linelist", "", "globs of files never to send"),
-    "remotegpu_env": ("linelist", "", "names or patterns of environment variables that are passed on"),
+    "remotegpu_env": (
+        "linelist",
+        "",
+        "names or patterns of environment variables that are passed on",
+    ),
     "remotegpu_aliases": ("linelist", "", "markers that mean gpu: NAME = gpu(2)"),
-    "remotegpu_max_upload": ("string", "1GiB", "the most that the project's files may take together"),
-    "remotegpu_max_artifact": ("string", "256MiB", "the most that one test's artifacts may take together"),
+    "remotegpu_max_upload": (
+        "string",
+        "1GiB",
+        "the most that the project's files may take together",
+    ),
+    "remotegpu_max_artifact": (
+        "string",
+        "256MiB",
+        "the most that one test's artifacts may take together",
+    ),
 }
 """Ini options: kind, default, help."""
 
@@ -88,7 +114,9 @@ def split_spec(spec: str) -> tuple[str, str]:
     """
     name, _, rest = spec.partition(":")
     if not re.fullmatch(r"[A-Za-z][\w-]*", name):
-        raise SpecError(f"--remote={spec!r} names no backend; it reads BACKEND[:REST], such as local:cpu")
+        raise SpecError(
+            f"--remote={spec!r} names no backend; it reads BACKEND[:REST], such as local:cpu"
+        )
     return name, rest
 
 
@@ -101,7 +129,9 @@ def parse_size(text: str, name: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     unit = UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
-        raise UsageError(f"{name} = {text!r} is no size; write bytes, or a number with KiB, MiB or GiB")
+        raise UsageError(
+            f"{name} = {text!r} is no size; write bytes, or a number with KiB, MiB or GiB"
+        )
     return int(float(match[1]) * unit)
 
 
@@ -114,7 +144,9 @@ def parse_aliases(lines: list[str]) -> dict[str, dict[str, Any]]:
     for line in filter(None, (line.strip() for line in lines)):
         name, equals, meaning = (part.strip() for part in line.partition("="))
         if not equals or not name.isidentifier():
-            raise UsageError(f"remotegpu_aliases has {line!r}; a line reads NAME = gpu or NAME = gpu(2)")
+            raise UsageError(
+                f"remotegpu_aliases has {line!r}; a line reads NAME = gpu or NAME = gpu(2)"
+            )
         aliases[name] = _alias_arguments(line, meaning)
     return aliases
 
@@ -124,7 +156,11 @@ def _alias_arguments(line: str, meaning: str) -> dict[str, Any]:
         tree = ast.parse(meaning, mode="eval").body
         if isinstance(tree, ast.Name) and tree.id == gpu.MARK:
             return {}
-        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == gpu.MARK:
+        if (
+            isinstance(tree, ast.Call)
+            and isinstance(tree.func, ast.Name)
+            and tree.func.id == gpu.MARK
+        ):
             args = tuple(ast.literal_eval(argument) for argument in tree.args)
             kwargs = {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg}
             return gpu.parse_mark(args, kwargs)
@@ -144,7 +180,9 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
     """
     found: dict[str, Setting] = {}
 
-    def pick(name: str, default: Any, *, option: str = "", variable: str = "", key: str = "") -> Any:
+    def pick(
+        name: str, default: Any, *, option: str = "", variable: str = "", key: str = ""
+    ) -> Any:
         if option and cli.get(option) not in (None, False):
             setting = Setting(name, cli[option], f"command line, {OPTIONS[option]}")
         elif variable and environ.get(variable):
@@ -157,13 +195,17 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         return setting.value
 
     def size(name: str) -> int:
-        return parse_size(str(pick(name, INI[f"remotegpu_{name}"][1], key=f"remotegpu_{name}")), f"remotegpu_{name}")
+        return parse_size(
+            str(pick(name, INI[f"remotegpu_{name}"][1], key=f"remotegpu_{name}")),
+            f"remotegpu_{name}",
+        )
 
     def lines(name: str) -> tuple[str, ...]:
         return tuple(pick(name, (), key=f"remotegpu_{name}"))
 
     return Settings(
-        spec=pick("remote", None, option="remotegpu", variable=ENVIRONMENT, key="remotegpu") or None,
+        spec=pick("remote", None, option="remotegpu", variable=ENVIRONMENT, key="remotegpu")
+        or None,
         ship_all=bool(pick("all", False, option="remote_all")),
         required=bool(pick("required", False, option="gpu_required", key="remotegpu_required")),
         plan=bool(pick("plan", False, option="remote_plan")),

@@ -37,11 +37,17 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> C
 def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
     option = config.option
     if getattr(option, "numprocesses", None) or getattr(option, "tx", None):
-        raise UsageError("-n together with --remote is not built yet; leave out -n, the far side has its own processes")
+        raise UsageError(
+            "-n together with --remote is not built yet; leave out -n, the far side has its own processes"
+        )
     if getattr(option, "usepdb", False) or getattr(option, "trace", False):
-        raise UsageError("--pdb and --trace need a terminal, and shipped tests have none; run the test without --remote")
+        raise UsageError(
+            "--pdb and --trace need a terminal, and shipped tests have none; run the test without --remote"
+        )
     if settings.required and backend.pretends:
-        raise UsageError(f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; name a far side that has one")
+        raise UsageError(
+            f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; name a far side that has one"
+        )
 
 
 class Control:
@@ -50,7 +56,9 @@ class Control:
     :ivar shapes: for each selected test its shape, once collection has ended.
     """
 
-    def __init__(self, config: pytest.Config, settings: Settings, backend: Backend | None, start: Start) -> None:
+    def __init__(
+        self, config: pytest.Config, settings: Settings, backend: Backend | None, start: Start
+    ) -> None:
         self._config = config
         self._settings = settings
         self._backend = backend
@@ -86,7 +94,9 @@ class Control:
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what goes where, and what looks as if it should have gone too."""
         lines = [f"remote: {plan.counts(self.shapes)}"] if self._backend is not None else []
-        return lines + [f"remote: {text}" for text in selection.near_misses(items, self.shapes, self._settings)]
+        return lines + [
+            f"remote: {text}" for text in selection.near_misses(items, self.shapes, self._settings)
+        ]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -103,11 +113,15 @@ class Control:
             if self._backend is None or all(shape is None for shape in self.shapes):
                 return None
             self._session = RemoteSession(
-                session, self._settings, self._backend, self._collection, self._shipping,
-                artifacts_root(session.config, self._settings.artifacts),
-            )  # fmt: skip
-            for message, when in self._early_warnings:
-                self._session.seen_here(message, when)
+                session,
+                self._settings,
+                self._backend,
+                collection=self._collection,
+                shipping=self._shipping,
+                artifacts_dir=artifacts_root(session.config, self._settings.artifacts),
+            )
+            for message, _when in self._early_warnings:
+                self._session.replayer.seen_here(message)
             self._session.run(session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
@@ -116,7 +130,11 @@ class Control:
     def _print_plan(self, session: pytest.Session) -> None:
         self._shipping.take_snapshot()
         taken = self._shipping.snapshot
-        upload = "nothing" if taken is None else f"{len(taken.entries)} files, {sum(e.size for e in taken.entries)} bytes"
+        upload = (
+            "nothing"
+            if taken is None
+            else f"{len(taken.entries)} files, {sum(e.size for e in taken.entries)} bytes"
+        )
         where = "here" if self._backend is None else f"{self._backend.name}, {self._backend.where}"
         ids = [item.nodeid for item in session.items]
         reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -132,13 +150,15 @@ class Control:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Answer for a test that is being replayed."""
-        return self._session.answer(item) if self._session is not None else None
+        return self._session.replayer.answer(item) if self._session is not None else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the closing section."""
         if self._session is not None:
-            self._config.hook.pytest_remotegpu_summary(config=self._config, summary=self._session.summary)
+            self._config.hook.pytest_remotegpu_summary(
+                config=self._config, summary=self._session.summary
+            )
             terminal.write_summary(terminalreporter, self._session.summary)
 
     def pytest_unconfigure(self) -> None:

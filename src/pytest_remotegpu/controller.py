@@ -119,7 +119,9 @@ class Controller:
         self._mailbox = Mailbox()
         self.workers: list[Worker] = []
 
-    def open(self, shape: Shape, make_order: Callable[[Worker], orders.Order], *after: Any) -> Worker:
+    def open(
+        self, shape: Shape, make_order: Callable[[Worker], orders.Order], *after: Any
+    ) -> Worker:
         """Start a worker and send it hello, order and what follows, in one piece.
 
         :raises FarSideError: where the backend has none.
@@ -128,7 +130,9 @@ class Controller:
         name = f"{self.backend.name.partition(':')[0]}-{len(self.workers) + 1}"
         worker = Worker(name, shape, channel)
         self.workers.append(worker)
-        reader = threading.Thread(target=self._read, args=(worker,), name=f"remotegpu-{name}", daemon=True)
+        reader = threading.Thread(
+            target=self._read, args=(worker,), name=f"remotegpu-{name}", daemon=True
+        )
         reader.start()
         worker.send(make_order(worker), *after, first=frames.frame(self.hello.encode()))
         return worker
@@ -143,7 +147,10 @@ class Controller:
             stream.close()
             lost = Lost("")
         except ProtocolError as error:
-            lost = Lost(f"{error}; {worker.channel.diagnosis()}" if not stream.hello else str(error), hostile=True)
+            lost = Lost(
+                f"{error}; {worker.channel.diagnosis()}" if not stream.hello else str(error),
+                hostile=True,
+            )
             if str(error).startswith("the stream stops"):
                 lost = Lost(f"{error}\n{worker.channel.diagnosis()}")
         except Exception as error:  # noqa: BLE001  whatever a backend raises must become a verdict

@@ -32,5 +32,7 @@ def inside(paths: Iterable[str], root: Path) -> list[str]:
     return [
         path
         for path in paths
-        if path and Path(path).is_relative_to(root) and not {"site-packages", "dist-packages"} & set(Path(path).parts)
+        if path
+        and Path(path).is_relative_to(root)
+        and not {"site-packages", "dist-packages"} & set(Path(path).parts)
     ]

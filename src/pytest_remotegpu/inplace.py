@@ -55,7 +55,9 @@ def judge(config: pytest.Config, items: list[pytest.Item], *, own: bool, require
         if shape is None or shape.count <= here:
             continue
         config.stash[LACKING] = config.stash.get(LACKING, 0) + 1
-        reason = f"needs {shape}, this host shows {here}; run it with --remote=SPEC (see pytest --help)"
+        reason = (
+            f"needs {shape}, this host shows {here}; run it with --remote=SPEC (see pytest --help)"
+        )
         if required:
             item.add_marker(pytest.mark.usefixtures("_gpu_is_missing"))
         else:
@@ -67,7 +69,11 @@ def artifacts_root(config: pytest.Config, given: str | None) -> Path:
     if given:
         return Path(config.invocation_params.dir, given)
     cache = getattr(config, "cache", None)
-    folder = cache.mkdir("remotegpu") if cache is not None else config.rootpath / ".pytest_cache" / "remotegpu"
+    folder = (
+        cache.mkdir("remotegpu")
+        if cache is not None
+        else config.rootpath / ".pytest_cache" / "remotegpu"
+    )
     return Path(folder, "artifacts")
 
 
@@ -77,7 +83,9 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
     if runner is not None:
         folder = Path(runner.options["artifacts"], str(runner.current))
     else:
-        root = artifacts_root(request.config, getattr(request.config.option, "remote_artifacts", None))
+        root = artifacts_root(
+            request.config, getattr(request.config.option, "remote_artifacts", None)
+        )
         folder = root / folder_name(request.node.nodeid)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -91,11 +99,15 @@ def gpu_of(request: pytest.FixtureRequest) -> Gpus:
         raise pytest.UsageError(str(error)) from None
     runner: Any = request.config.pluginmanager.get_plugin(RUNNER)
     count = runner.order.gpus if runner is not None else shape.count
-    torch = pytest.importorskip("torch", reason="the gpu fixtures need torch, which is not installed there")
+    torch = pytest.importorskip(
+        "torch", reason="the gpu fixtures need torch, which is not installed there"
+    )
     if runner is not None and runner.options["pretend"] is not None:
         return Gpus("pretend", count, None, tuple(torch.device("cpu") for _ in range(count)))
     if torch.cuda.device_count() < count:
-        pytest.fail(f"{count} GPUs were promised and torch sees {torch.cuda.device_count()}", pytrace=False)
+        pytest.fail(
+            f"{count} GPUs were promised and torch sees {torch.cuda.device_count()}", pytrace=False
+        )
     first = torch.cuda.get_device_properties(0)
     devices = tuple(torch.device("cuda", index) for index in range(count))
     return Gpus(first.name, count, first.total_memory, devices)

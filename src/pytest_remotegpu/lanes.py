@@ -36,6 +36,7 @@ class Ending:
 class Lane:
     """Serves the tests of one shape, one worker at a time.
 
+    :ivar refusal: why the far side can't serve this session at all, once that is known.
     :param make_order: builds an order for a worker, these tests and their first stretch.
     :param on_ready: called with each test that has its verdict.
     """
@@ -44,6 +45,7 @@ class Lane:
         self,
         shape: Shape,
         tests: list[Shipped],
+        *,
         controller: Controller,
         summary: RunSummary,
         make_order: Callable[[Worker, list[Shipped], orders.Run], orders.Order],
@@ -62,8 +64,7 @@ class Lane:
         self.busy = False
         self.reason = ""
         self.ending: Ending | None = None
-        self.refused: str = ""
-        self.unstartable: str = ""
+        self.refusal = ""
         self._closing = False
 
     # what the session asks for
@@ -103,10 +104,12 @@ class Lane:
         run = orders.Run(first, first + len(left), failures)
         try:
             self.worker = self._controller.open(
-                self.shape, lambda worker: self._make_order(worker, self._handed, run), *self._farewell()
+                self.shape,
+                lambda worker: self._make_order(worker, self._handed, run),
+                *self._farewell(),
             )
         except FarSideError as error:
-            self._give_up(str(error))
+            self.give_up(str(error))
             return
         self._summary.of(self.shape).workers += 1
 
@@ -149,18 +152,20 @@ class Lane:
     def _take_hello(self, hello: Hello) -> None:
         wrong = differences(self._controller.hello, hello)
         if wrong:
-            self.refused = "\n".join(wrong)
-            self._give_up(self.refused)
+            self.refusal = "\n".join(wrong)
+            self.give_up(self.refusal)
             return
         self._summary.real = self._summary.real or (bool(hello.gpus) and hello.pretend is None)
 
-    def _test(self, place: int) -> Shipped:
+    def test(self, place: int) -> Shipped:
         if place >= len(self._handed):
-            raise ProtocolError(f"test {place} was not handed out; the order has {len(self._handed)}")
+            raise ProtocolError(
+                f"test {place} was not handed out; the order has {len(self._handed)}"
+            )
         return self._handed[place]
 
-    def _open_test(self, place: int) -> Shipped:
-        test = self._test(place)
+    def open_test(self, place: int) -> Shipped:
+        test = self.test(place)
         if test.done:
             raise ProtocolError(f"news of {test.item.nodeid!r}, which has its verdict")
         if not test.started:
@@ -170,20 +175,20 @@ class Lane:
     def _take_event(self, event: events.Event) -> None:
         match event:
             case events.Section(item=place):
-                self._open_test(place).section(event)
+                self.open_test(place).section(event)
             case events.Report(item=place):
-                self._open_test(place).report(event)
+                self.open_test(place).report(event)
             case events.Started(item=place):
-                self._take_start(self._test(place))
+                self._take_start(self.test(place))
             case events.Finished(item=place):
-                self._take_finish(self._open_test(place))
+                self._take_finish(self.open_test(place))
             case events.Crashed(item=place):
-                self._take_crash(self._open_test(place), event)
+                self._take_crash(self.open_test(place), event)
             case events.NotFound(item=place):
-                self._without_run(self._test(place), from_text(event.text))
+                self._without_run(self.test(place), from_text(event.text))
             case events.SkippedThere(item=place):
                 reason = (from_text(event.path), event.lineno, from_text(event.reason))
-                self._skip(self._test(place), reason)
+                self._skip(self.test(place), reason)
             case events.StretchEnded():
                 self._take_stretch_end(from_text(event.reason))
             case events.StartFailed():
@@ -207,7 +212,9 @@ class Lane:
     def _take_finish(self, test: Shipped) -> None:
         if not test.complete() and self.ending is None:
             phases = ", ".join(str(report.when) for report in test.reports) or "none"
-            test.fail(f"the far side ended this test without a report of each phase; it sent: {phases}")
+            test.fail(
+                f"the far side ended this test without a report of each phase; it sent: {phases}"
+            )
         self._ready(test)
 
     def _take_crash(self, test: Shipped, event: events.Crashed) -> None:
@@ -232,7 +239,9 @@ class Lane:
 
     def _skip(self, test: Shipped, reason: tuple[str, int, str]) -> None:
         if test.started or test.done:
-            raise ProtocolError(f"{test.item.nodeid!r} can't be skipped as a file once it has begun")
+            raise ProtocolError(
+                f"{test.item.nodeid!r} can't be skipped as a file once it has begun"
+            )
         test.add("setup", "skipped", reason)
         test.add("teardown", "passed", None)
         self._ready(test)
@@ -245,14 +254,18 @@ class Lane:
         left = [test for test in tests if not test.done]
         if left and not reason:
             for test in left:
-                self._without_run(test, "the far side ended its stretch without having run this test")
+                self._without_run(
+                    test, "the far side ended its stretch without having run this test"
+                )
         self._after_run()
 
     def _take_start_failure(self, event: events.StartFailed) -> None:
-        text = from_text(event.text).strip() or "the far session could not start and did not say why"
+        text = (
+            from_text(event.text).strip() or "the far session could not start and did not say why"
+        )
         if event.usage:
-            self.unstartable = text
-        self._give_up(text)
+            self.refusal = text
+        self.give_up(text)
 
     # ends of workers
 
@@ -261,9 +274,14 @@ class Lane:
         worker, self.worker = self.worker, None
         if not self.busy:
             if lost.reason and not self._closing:
-                self._summary.note(f"{worker.name if worker else 'a worker'} was lost while idle: {lost.reason}")
+                self._summary.note(
+                    f"{worker.name if worker else 'a worker'} was lost while idle: {lost.reason}"
+                )
             return
-        self.lose(lost.reason or "the worker ended before its tests did", retry=worker is None or worker.hello is not None)
+        self.lose(
+            lost.reason or "the worker ended before its tests did",
+            retry=worker is None or worker.hello is not None,
+        )
 
     def lose(self, reason: str, *, retry: bool) -> None:
         """Handle the loss of a worker: the running test alone first, then the others, within bounds."""
@@ -280,7 +298,7 @@ class Lane:
         if not running:
             self._idle_losses += 1
         if not retry or self._idle_losses > MOST_LOSSES:
-            self._give_up(reason)
+            self.give_up(reason)
             return
         self._retry([test for test in running if not test.done])
 
@@ -296,7 +314,7 @@ class Lane:
         else:
             self._after_run()
 
-    def _give_up(self, cause: str) -> None:
+    def give_up(self, cause: str) -> None:
         """Make every test of the lane that has no verdict an error that says why."""
         self._summary.blame(cause)
         head, *more = cause.splitlines() or [cause]

@@ -89,7 +89,9 @@ class Artifacts:
             with open(descriptor, "ab") as file:
                 file.write(piece.data)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            raise ProtocolError(f"artifact {target.name!r} is a file and a folder at once: {error}") from None
+            raise ProtocolError(
+                f"artifact {target.name!r} is a file and a folder at once: {error}"
+            ) from None
 
 
 def _empty(folder: Path) -> None:

@@ -17,7 +17,16 @@ from pytest_remotegpu.gpu import Shape
 
 __all__ = ["Stretch", "counts", "describe", "near_misses", "stretches"]
 
-FOREIGN = ("multi_gpu", "multigpu", "gpu_test", "gpu_tests", "requires_gpu", "cuda", "hpc", "torch_dist")
+FOREIGN = (
+    "multi_gpu",
+    "multigpu",
+    "gpu_test",
+    "gpu_tests",
+    "requires_gpu",
+    "cuda",
+    "hpc",
+    "torch_dist",
+)
 """Markers in use elsewhere for what ``gpu`` says here."""
 
 
@@ -68,14 +77,20 @@ def near_misses(names: Iterable[str], known: Iterable[str]) -> list[str]:
     for name in sorted(set(names)):
         close = difflib.get_close_matches(name.lower(), known, 1, 0.75)
         if name in FOREIGN:
-            lines.append(f"marker {name!r} ships nothing; remotegpu_aliases can say: {name} = {gpu.MARK}")
+            lines.append(
+                f"marker {name!r} ships nothing; remotegpu_aliases can say: {name} = {gpu.MARK}"
+            )
         elif close and name not in known:
             lines.append(f"marker {name!r} ships nothing; did you mean {close[0]!r}?")
     return lines
 
 
 def describe(
-    ids: Sequence[str], shapes: Sequence[Shape | None], settings: Iterable[Setting], where: str, upload: str
+    ids: Sequence[str],
+    shapes: Sequence[Shape | None],
+    settings: Iterable[Setting],
+    where: str,
+    upload: str,
 ) -> list[str]:
     """Write the plan: each setting with its origin, then each test with its place."""
     lines = ["settings:"]

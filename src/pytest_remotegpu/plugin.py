@@ -22,12 +22,32 @@ CONTROLLER = "remotegpu-controller"
 INSIDE = "REMOTEGPU_WORKER"
 START = pytest.StashKey[Any]()
 ARGUMENTS = {
-    "--remote": ("remotegpu", "SPEC", "where tests with the gpu mark run: BACKEND[:REST], such as local:cpu or ssh:HOST"),
-    "--remote-all": ("remote_all", None, "ship every selected test, not only those with the gpu mark"),
-    "--gpu-required": ("gpu_required", None, "a gpu test skipped for lack of a GPU is an error, and so is a run without one"),
-    "--remote-plan": ("remote_plan", None, "print each setting with its origin and what would go where; run nothing"),
+    "--remote": (
+        "remotegpu",
+        "SPEC",
+        "where tests with the gpu mark run: BACKEND[:REST], such as local:cpu or ssh:HOST",
+    ),
+    "--remote-all": (
+        "remote_all",
+        None,
+        "ship every selected test, not only those with the gpu mark",
+    ),
+    "--gpu-required": (
+        "gpu_required",
+        None,
+        "a gpu test skipped for lack of a GPU is an error, and so is a run without one",
+    ),
+    "--remote-plan": (
+        "remote_plan",
+        None,
+        "print each setting with its origin and what would go where; run nothing",
+    ),
     "--remote-debug": ("remote_debug", None, "print what the far side is doing"),
-    "--remote-artifacts": ("remote_artifacts", "DIR", "the folder for files that tests write to artifacts_dir"),
+    "--remote-artifacts": (
+        "remote_artifacts",
+        "DIR",
+        "the folder for files that tests write to artifacts_dir",
+    ),
 }
 
 
@@ -53,7 +73,12 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Iterator[None]:
     """After the conftests: register each option that is used here and that no conftest has."""
-    start = (dict(os.environ), list(sys.path), list(sys.argv), str(early_config.invocation_params.dir))
+    start = (
+        dict(os.environ),
+        list(sys.path),
+        list(sys.argv),
+        str(early_config.invocation_params.dir),
+    )
     early_config.stash[START] = start
     result = yield
     used = {arg.partition("=")[0] for arg in map(str, args)}
@@ -61,7 +86,9 @@ def pytest_load_initial_conftests(
     group = parser.getgroup("remotegpu")
     for option, (dest, metavar, text) in ARGUMENTS.items():
         if (option in used or shows_help) and not _is_taken(parser, option, metavar):
-            kind: dict[str, Any] = {"action": "store_true"} if metavar is None else {"metavar": metavar}
+            kind: dict[str, Any] = (
+                {"action": "store_true"} if metavar is None else {"metavar": metavar}
+            )
             group.addoption(option, dest=dest, help=text, default=None, **kind)
     return result
 
@@ -80,7 +107,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[OWN] = own_marker(config.getini("markers"))
     if not config.stash[OWN]:
         config.addinivalue_line("markers", OWN_LINE)
-    if config.pluginmanager.has_plugin(RUNNER) or INSIDE in os.environ or hasattr(config, "workerinput"):
+    if (
+        config.pluginmanager.has_plugin(RUNNER)
+        or INSIDE in os.environ
+        or hasattr(config, "workerinput")
+    ):
         return
     from pytest_remotegpu.errors import UsageError  # noqa: PLC0415
 
@@ -123,7 +154,9 @@ def _control(config: pytest.Config) -> Control | None:
 
 def _in_place(config: pytest.Config) -> bool:
     """Say whether marked tests run in this process: no far side, and no gpu marker of the project's own."""
-    return not config.pluginmanager.has_plugin(CONTROLLER) and not config.pluginmanager.has_plugin(RUNNER)
+    return not config.pluginmanager.has_plugin(CONTROLLER) and not config.pluginmanager.has_plugin(
+        RUNNER
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -133,7 +166,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     from pytest_remotegpu import inplace  # noqa: PLC0415
 
-    inplace.judge(config, items, own=config.stash.get(OWN, False), required=settings_of(config).required)
+    inplace.judge(
+        config, items, own=config.stash.get(OWN, False), required=settings_of(config).required
+    )
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from pytest_remotegpu.protocol.plain import from_text
 
 __all__ = ["Result", "Shipped", "synthesised_warning"]
 
-OUTCOMES: Final = frozenset({"passed", "failed", "skipped"})
+OUTCOMES: Final[frozenset[str]] = frozenset({"passed", "failed", "skipped", "rerun"})
+"""Pytest's own, and the one that pytest-rerunfailures adds."""
 PHASES: Final = frozenset({"setup", "call", "teardown"})
 MOST_PENDING: Final = 256 * 2**20
 """Bytes that one test may keep waiting here; workers cut their output well below."""
@@ -87,11 +88,30 @@ class Shipped:
         if self._bytes > MOST_PENDING:
             raise ProtocolError(f"more than {MOST_PENDING} bytes of output for one test")
         if event.index != len(self._sections):
-            raise ProtocolError(f"section {event.index} came where section {len(self._sections)} was due")
+            raise ProtocolError(
+                f"section {event.index} came where section {len(self._sections)} was due"
+            )
         self._pieces.append(event.text)
         if event.last:
             self._sections.append((from_text(event.name), from_text(b"".join(self._pieces))))
             self._pieces.clear()
+
+    def keep_warning(self, event: events.Warned) -> None:
+        """Keep a warning for the replay.
+
+        :raises ProtocolError: for too many of them.
+        """
+        self._bytes += len(event.text) + len(event.path)
+        if self._bytes > MOST_PENDING:
+            raise ProtocolError(f"more than {MOST_PENDING} bytes of warnings for one test")
+        self.warnings.append(event)
+
+    def forget(self) -> None:
+        """Let go of what has been shown."""
+        self.reports = []
+        self.warnings = []
+        self._sections = []
+        self._keywords = {}
 
     def report(self, event: events.Report) -> None:
         """Take in a report.
@@ -123,7 +143,9 @@ class Shipped:
         setup_passed = any(r.when == "setup" and r.passed for r in self.reports)
         return ("call" in phases) == setup_passed or self.item.config.getoption("setuponly", False)
 
-    def add(self, when: str, outcome: str, longrepr: Any, sections: list[tuple[str, str]] | None = None) -> None:
+    def add(
+        self, when: str, outcome: str, longrepr: Any, sections: list[tuple[str, str]] | None = None
+    ) -> None:
         """Append a report that was made here, for a test that could not make its own."""
         self.reports.append(
             pytest.TestReport(
@@ -172,7 +194,9 @@ def _from_data(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport
     except ProtocolError:
         raise
     except Exception as error:  # noqa: BLE001  hostile data may upset any plugin that reads it
-        raise ProtocolError(f"a report that can't be rebuilt: {type(error).__name__}: {error}") from None
+        raise ProtocolError(
+            f"a report that can't be rebuilt: {type(error).__name__}: {error}"
+        ) from None
     assert isinstance(report, pytest.TestReport)
     return report
 
@@ -181,13 +205,12 @@ def _check(report: Any) -> None:
     """See that a rebuilt report can be shown and written by everybody who will."""
     if not isinstance(report, pytest.TestReport):
         raise ProtocolError(f"a report of the unknown kind {type(report).__name__!r}")
-    if report.when not in PHASES or not isinstance(report.outcome, str):
+    if report.when not in PHASES or report.outcome not in OUTCOMES:
         raise ProtocolError(f"a report of phase {report.when!r} with outcome {report.outcome!r}")
-    if report.outcome not in OUTCOMES and report.outcome != "rerun":
-        raise ProtocolError(f"a report with outcome {report.outcome!r}")
     properties = report.user_properties
     if not isinstance(properties, list) or not all(
-        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) for pair in properties  # noqa: PLR2004  name and value
+        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
+        for pair in properties  # noqa: PLR2004  name and value
     ):
         raise ProtocolError("a report whose user_properties are no pairs")
     if not isinstance(getattr(report, "wasxfail", ""), str):
@@ -212,7 +235,9 @@ def _check_skip(longrepr: Any) -> None:
 def synthesised_warning(event: events.Warned) -> warnings.WarningMessage:
     """Make a warning that looks like the one there; its class is made up here, never imported."""
     module, _, name = event.category.rpartition(".")
-    known = BUILTIN.get(event.category) or BUILTIN.get(f"pytest.{name}" if module.startswith("_pytest") else "")
+    known = BUILTIN.get(event.category) or BUILTIN.get(
+        f"pytest.{name}" if module.startswith("_pytest") else ""
+    )
     category = known or type(name or "Warning", (Warning,), {"__module__": module})
     text = from_text(event.text)
     return warnings.WarningMessage(

@@ -74,7 +74,9 @@ def _report(errors: list[str], own: bool) -> str:
     return "\n".join(lines)
 
 
-def near_misses(items: Iterable[pytest.Item], shapes: Iterable[Shape | None], settings: Settings) -> list[str]:
+def near_misses(
+    items: Iterable[pytest.Item], shapes: Iterable[Shape | None], settings: Settings
+) -> list[str]:
     """Report markers of tests that stay here although they look as if they should not."""
     names = {
         mark.name

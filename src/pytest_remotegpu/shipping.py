@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +27,14 @@ from pytest_remotegpu.reports import Shipped
 
 __all__ = ["Shipping", "Start"]
 
-OURS: Final = ("remotegpu", "remote_all", "gpu_required", "remote_plan", "remote_debug", "remote_artifacts")
+OURS: Final = (
+    "remotegpu",
+    "remote_all",
+    "gpu_required",
+    "remote_plan",
+    "remote_debug",
+    "remote_artifacts",
+)
 IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
 """Reporters of editors, which must speak once and so are not loaded there."""
 
@@ -51,7 +59,13 @@ class Shipping:
     """
 
     def __init__(
-        self, config: pytest.Config, settings: Settings, start: Start, collection: Collection, *, ships_tree: bool
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        start: Start,
+        collection: Collection,
+        *,
+        ships_tree: bool,
     ) -> None:
         self._config = config
         self._settings = settings
@@ -59,7 +73,10 @@ class Shipping:
         self._collection = collection
         self._ships_tree = ships_tree
         self.snapshot: snapshot.Snapshot | None = None
-        self.parsed = dict(vars(config.option))
+        self._parsed = {
+            name: list(value) if isinstance(value, list) else value
+            for name, value in vars(config.option).items()
+        }
         self.notes: list[str] = []
 
     def take_snapshot(self) -> None:
@@ -69,7 +86,9 @@ class Shipping:
         """
         if not self._ships_tree or self.snapshot is not None:
             return
-        rules = snapshot.Rules(self._settings.include, self._settings.exclude, self._settings.max_upload)
+        rules = snapshot.Rules(
+            self._settings.include, self._settings.exclude, self._settings.max_upload
+        )
         self.snapshot = snapshot.take(self._config.rootpath, rules)
         self.notes += self.snapshot.notes
         if not Path(self.start.cwd).is_relative_to(self._config.rootpath):
@@ -86,10 +105,22 @@ class Shipping:
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
 
+    def why_left_out(self, path: str) -> str | None:
+        """Say why a file that is missing there did not travel; ``None`` where it is not known here."""
+        return self.snapshot.why_left_out(path) if self.snapshot is not None else None
+
     def order(
-        self, worker: Worker, tests: list[Shipped], run: orders.Run, variables: dict[str, str], run_id: str, workers: int
+        self,
+        worker: Worker,
+        tests: list[Shipped],
+        run: orders.Run,
+        variables: dict[str, str],
+        context: dict[str, Any],
     ) -> orders.Order:
-        """Build the order for one worker."""
+        """Build the order for one worker.
+
+        :param variables: as :meth:`environ` gave them. :param context: further plain data for the runner.
+        """
         items = [test.item for test in tests]
         ids = tuple(item.nodeid for item in items)
         draft: dict[str, Any] = {
@@ -112,8 +143,7 @@ class Shipping:
             "umask": _umask(),
             "live": self._config.getoption("capture", "fd") in ("no", "tee-sys"),
             "log_level": self._log_level(),
-            "workers": workers,
-            "run": run_id,
+            **context,
         }
         return orders.Order(
             worker=worker.name,
@@ -121,7 +151,9 @@ class Shipping:
             gpus=worker.shape.count,
             cwd=self.start.cwd if here else str(Path(self.start.cwd).relative_to(root)),
             root=str(root),
-            tree=None if self.snapshot is None else [_file(entry) for entry in self.snapshot.entries],
+            tree=None
+            if self.snapshot is None
+            else [_file(entry) for entry in self.snapshot.entries],
             variables={} if here else draft["variables"],
             environ=draft["variables"] if here else None,
             options=options,
@@ -145,12 +177,10 @@ class Shipping:
         return kept
 
     def _payload(self, ids: list[str]) -> bytes:
-        """Pickle what only the runner opens: the ids, and option values that were changed since they were parsed."""
+        """Pickle what only the runner opens: ids, and option values changed since they were parsed."""
         plain: dict[str, Any] = {}
         blobs: dict[str, bytes] = {}
-        for name, value in vars(self._config.option).items():
-            if name in OURS or self.parsed.get(name, self) is value or self.parsed.get(name, self) == value:
-                continue
+        for name, value in self._changed_options():
             if _is_plain(value):
                 plain[name] = value
                 continue
@@ -161,7 +191,15 @@ class Shipping:
                     f"option {name!r} keeps its default on the far side: its value can't be sent "
                     f"({type(error).__name__}: {error})"
                 )
-        return cloudpickle.dumps({"ids": ids, "options": plain, "blobs": blobs})
+        pickled: bytes = cloudpickle.dumps({"ids": ids, "options": plain, "blobs": blobs})
+        return pickled
+
+    def _changed_options(self) -> Iterator[tuple[str, Any]]:
+        for name, value in vars(self._config.option).items():
+            before = self._parsed.get(name, self)
+            same = before == value if _is_plain(before) and _is_plain(value) else before is value
+            if name not in OURS and not same:
+                yield name, value
 
     def _terminal_markup(self) -> bool:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")

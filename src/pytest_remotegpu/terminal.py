@@ -53,9 +53,9 @@ def write_summary(reporter: pytest.TerminalReporter, summary: RunSummary) -> Non
             reporter.line(line)
 
 
-def debug(config: pytest.Config, wanted: bool, text: str) -> None:
+def debug(config: pytest.Config, text: str) -> None:
     """Write a line of the log that ``--remote-debug`` asks for."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if wanted and reporter is not None:
+    if reporter is not None:
         reporter.ensure_newline()
         reporter.write_line(f"remote debug: {text}")

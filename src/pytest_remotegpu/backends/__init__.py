@@ -33,5 +33,7 @@ def find(name: str, rest: str, site: Site) -> Backend:
     try:
         make: Make = points[0].load()
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"backend {name!r} ({points[0].value}) can't be loaded: {error}") from error
+        raise UsageError(
+            f"backend {name!r} ({points[0].value}) can't be loaded: {error}"
+        ) from error
     return make(rest, site)

@@ -93,12 +93,18 @@ class Backend(Protocol):
     :ivar where: a few words for people, such as ``this host, no GPU``.
     """
 
-    name: str
-    ships_tree: bool
-    capacity: int | None
-    pretends: bool
-    prompt: bool
-    where: str
+    @property
+    def name(self) -> str: ...  # noqa: D102  described above
+    @property
+    def ships_tree(self) -> bool: ...  # noqa: D102
+    @property
+    def capacity(self) -> int | None: ...  # noqa: D102
+    @property
+    def pretends(self) -> bool: ...  # noqa: D102
+    @property
+    def prompt(self) -> bool: ...  # noqa: D102
+    @property
+    def where(self) -> str: ...  # noqa: D102
 
     def open(self, shape: Shape, environment: Environment) -> Channel:
         """Start one worker that offers ``shape``.

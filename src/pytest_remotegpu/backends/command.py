@@ -63,5 +63,13 @@ def make_ssh(rest: str, site: Site) -> Backend:
     if not re.fullmatch(r"[^\s\-][^\s]*", rest):
         raise SpecError(f"--remote=ssh:{rest} names no host; it reads ssh:HOST or ssh:USER@HOST")
     far = " ".join(shlex.quote(word) for word in (site.python or DEFAULT_PYTHON, *WORKER))
-    options = ["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15"]
+    options = [
+        "-T",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ConnectTimeout=15",
+        "-o",
+        "ServerAliveInterval=15",
+    ]
     return Command(f"ssh:{rest}", ["ssh", *options, "--", rest, far])

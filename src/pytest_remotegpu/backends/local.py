@@ -43,8 +43,14 @@ def make(rest: str, site: Site) -> Backend:
     """
     match = re.fullmatch(r"cpu(?::(\d{1,6}))?", rest)
     if match is None:
-        what = f"--remote=local:{rest} is not understood" if rest else "--remote=local is not built yet"
-        raise SpecError(f"{what}; valid are local:cpu and local:cpu:N (N pretend GPUs, {DEFAULT_GPUS} by default)")
+        what = (
+            f"--remote=local:{rest} is not understood"
+            if rest
+            else "--remote=local is not built yet"
+        )
+        raise SpecError(
+            f"{what}; valid are local:cpu and local:cpu:N (N pretend GPUs, {DEFAULT_GPUS} by default)"
+        )
     count = int(match[1] or DEFAULT_GPUS)
     if not 1 <= count <= MOST_GPUS:
         raise SpecError(f"--remote=local:cpu:{count} pretends {count} GPUs; give 1 to {MOST_GPUS}")

@@ -89,6 +89,10 @@ class StdioChannel:
             self._process.wait(GRACE)
         self._listener.join(1.0)
         code = self._process.returncode
-        ended = "still runs" if code is None else f"ended with {'signal' if code < 0 else 'exit status'} {abs(code)}"
+        ended = (
+            "still runs"
+            if code is None
+            else f"ended with {'signal' if code < 0 else 'exit status'} {abs(code)}"
+        )
         errors = bytes(self._errors).decode("utf-8", "replace").strip()
         return f"{' '.join(self._command)} {ended}" + (f"\n{errors}" if errors else "")

@@ -27,25 +27,25 @@ class _Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """The base of all events."""
 
 
-class Collected(_Event, tag=1):
+class Collected(_Event, frozen=True, tag=1):
     """The runner has collected; ``seconds`` is what its start and collection took."""
 
     seconds: float
 
 
-class Wants(_Event, tag=2):
+class Wants(_Event, frozen=True, tag=2):
     """The runner has no test by these ids and asks for their parameter values."""
 
     items: list[Place]
 
 
-class Started(_Event, tag=3):
+class Started(_Event, frozen=True, tag=3):
     """A test begins."""
 
     item: Place
 
 
-class Section(_Event, tag=4):
+class Section(_Event, frozen=True, tag=4):
     """A piece of captured output, sent once; reports refer to it by ``index``. ``last`` ends it."""
 
     item: Place
@@ -55,7 +55,7 @@ class Section(_Event, tag=4):
     last: bool = True
 
 
-class Report(_Event, tag=5):
+class Report(_Event, frozen=True, tag=5):
     """One report of pytest, of one phase of one test; see :func:`pack_report`."""
 
     item: Place
@@ -69,13 +69,13 @@ class Report(_Event, tag=5):
     open: dict[str, Any]
 
 
-class Finished(_Event, tag=6):
+class Finished(_Event, frozen=True, tag=6):
     """A test has ended, and everything it had to say has been sent."""
 
     item: Place
 
 
-class Warned(_Event, tag=7):
+class Warned(_Event, frozen=True, tag=7):
     """A warning that pytest recorded; ``item`` is -1 where it belongs to no test."""
 
     item: int
@@ -88,14 +88,14 @@ class Warned(_Event, tag=7):
     location: tuple[plain.Text, int, plain.Text] | None
 
 
-class Live(_Event, tag=8):
+class Live(_Event, frozen=True, tag=8):
     """Output that is shown as it comes: bytes of stream 1 (stdout) or 2 (stderr)."""
 
     stream: int
     data: bytes
 
 
-class Log(_Event, tag=9):
+class Log(_Event, frozen=True, tag=9):
     """A record of the logging module, formatted down to its message."""
 
     name: plain.Text
@@ -107,7 +107,7 @@ class Log(_Event, tag=9):
     created: float
 
 
-class Artifact(_Event, tag=10):
+class Artifact(_Event, frozen=True, tag=10):
     """A piece of a file that a test left in its ``artifacts_dir``; ``last`` ends the file."""
 
     item: Place
@@ -116,27 +116,27 @@ class Artifact(_Event, tag=10):
     last: bool = True
 
 
-class CollectFailed(_Event, tag=11):
+class CollectFailed(_Event, frozen=True, tag=11):
     """A file could not be collected there: the node's id and the text of the error."""
 
     nodeid: plain.Text
     text: plain.Text
 
 
-class NotFound(_Event, tag=12):
+class NotFound(_Event, frozen=True, tag=12):
     """The far side can't make this test, and says why."""
 
     item: Place
     text: plain.Text
 
 
-class StretchEnded(_Event, tag=13):
+class StretchEnded(_Event, frozen=True, tag=13):
     """The runner has done with the stretch; ``reason`` is empty, or why it stopped before the end."""
 
     reason: plain.Text = b""
 
 
-class Crashed(_Event, tag=14):
+class Crashed(_Event, frozen=True, tag=14):
     """The runner ended while a test ran: how, with which stacks, and with which output."""
 
     item: Place
@@ -146,14 +146,14 @@ class Crashed(_Event, tag=14):
     stderr: plain.Text
 
 
-class StartFailed(_Event, tag=15):
+class StartFailed(_Event, frozen=True, tag=15):
     """No test can run there: a runner that does not start, or (``usage``) a conftest that does not load."""
 
     text: plain.Text
     usage: bool = False
 
 
-class SkippedThere(_Event, tag=21):
+class SkippedThere(_Event, frozen=True, tag=21):
     """The far side skipped the whole file of this test: where, and for which reason."""
 
     item: Place
@@ -162,7 +162,7 @@ class SkippedThere(_Event, tag=21):
     reason: plain.Text
 
 
-class Exited(_Event, tag=16):
+class Exited(_Event, frozen=True, tag=16):
     """A test ended the session, as ``pytest.exit`` (with its status) or an interrupt does."""
 
     text: plain.Text
@@ -170,26 +170,26 @@ class Exited(_Event, tag=16):
     interrupt: bool = False
 
 
-class Need(_Event, tag=17):
+class Need(_Event, frozen=True, tag=17):
     """The far side lacks the content of these digests."""
 
     digests: list[str]
 
 
-class Note(_Event, tag=18):
+class Note(_Event, frozen=True, tag=18):
     """A line for the user that belongs to no report."""
 
     text: plain.Text
 
 
-class Phase(_Event, tag=19):
+class Phase(_Event, frozen=True, tag=19):
     """How long a phase of the far side took, for ``--remote-debug``."""
 
     name: str
     seconds: float
 
 
-class Ended(_Event, tag=20):
+class Ended(_Event, frozen=True, tag=20):
     """The last event of a stream: nothing runs there any more."""
 
     text: plain.Text = b""

@@ -36,7 +36,7 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
 
 _EVENTS: Final = msgspec.msgpack.Decoder(list[events.Event], ext_hook=plain._extension)  # noqa: SLF001
 _FRAME: Final = msgspec.msgpack.Decoder(_Frame)
-_MESSAGE: Final = msgspec.msgpack.Decoder(orders.Message)  # type: ignore[arg-type]
+_MESSAGE: Final = msgspec.msgpack.Decoder(orders.Message)
 
 
 def frame(body: bytes) -> bytes:
@@ -66,7 +66,9 @@ class Frames:
             while len(buffer) - start >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(buffer, start)
                 if length > self._limit:
-                    raise ProtocolError(f"a frame of {length} bytes, where {self._limit} is the most")
+                    raise ProtocolError(
+                        f"a frame of {length} bytes, where {self._limit} is the most"
+                    )
                 end = start + _LENGTH.size + length
                 if len(buffer) < end:
                     return
@@ -147,7 +149,9 @@ class EventStream:
         except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
             raise ProtocolError(f"undecodable frame: {error}") from None
         if (read.worker, read.nonce) != self._sender:
-            raise ProtocolError(f"a frame of {read.worker!r} ({read.nonce!r}) in the stream of {self._sender[0]!r}")
+            raise ProtocolError(
+                f"a frame of {read.worker!r} ({read.nonce!r}) in the stream of {self._sender[0]!r}"
+            )
         if read.first != self._next:
             raise ProtocolError(f"event {read.first} came where event {self._next} was due")
         if self.ended:
@@ -162,6 +166,8 @@ class EventStream:
         :raises ProtocolError: where the stream stops before its end.
         """
         if self._frames.pending:
-            raise ProtocolError(f"the stream stops within a frame, after {self._frames.pending} bytes of it")
+            raise ProtocolError(
+                f"the stream stops within a frame, after {self._frames.pending} bytes of it"
+            )
         if not self.ended:
             raise ProtocolError(f"the stream stops after event {self._next - 1}, before its end")

@@ -122,7 +122,9 @@ def reduce(value: Any, changed: list[str], where: str = "", depth: int = 0) -> A
         return str.__str__(value)
     if isinstance(value, int):
         plain = int.__index__(value)
-        return plain if plain.bit_length() < MOST_DIGITS * 3 else _as_text(hex(plain), changed, where)
+        return (
+            plain if plain.bit_length() < MOST_DIGITS * 3 else _as_text(hex(plain), changed, where)
+        )
     if isinstance(value, float):
         return float.__float__(value)
     if isinstance(value, bytes):

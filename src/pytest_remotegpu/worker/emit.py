@@ -72,7 +72,9 @@ class Emitter:
 class ReportSender:
     """Turns one test's reports into events; a section that several reports repeat goes out once."""
 
-    def __init__(self, emitter: Emitter, config: pytest.Config, paths: tuple[str, str] | None) -> None:
+    def __init__(
+        self, emitter: Emitter, config: pytest.Config, paths: tuple[str, str] | None
+    ) -> None:
         self._emitter = emitter
         self._config = config
         self._paths = paths
@@ -93,7 +95,9 @@ class ReportSender:
         if data is None:
             return
         changed: list[str] = []
-        sections = [self._section(item, str(name), str(text)) for name, text in data.pop("sections", ())]
+        sections = [
+            self._section(item, str(name), str(text)) for name, text in data.pop("sections", ())
+        ]
         if self._paths and data.get("longrepr") is not None:
             _move_paths(data["longrepr"], *self._paths)
         packed = events.pack_report(
@@ -120,7 +124,9 @@ class ReportSender:
         data = to_text(text)
         room = MOST_OUTPUT - self._sent_bytes
         if len(data) > room:
-            data = data[: max(room, 0)] + b"\n[output cut here: more than %d MiB]" % (MOST_OUTPUT >> 20)
+            data = data[: max(room, 0)] + b"\n[output cut here: more than %d MiB]" % (
+                MOST_OUTPUT >> 20
+            )
             data = to_text(data.decode("utf-8", "replace"))
         self._sent_bytes += len(data)
         head = to_text(name)
@@ -131,7 +137,9 @@ class ReportSender:
                 self._emitter.flush()
         return index
 
-    def warning(self, item: int, when: str, message: Any, location: tuple[str, int, str] | None) -> None:
+    def warning(
+        self, item: int, when: str, message: Any, location: tuple[str, int, str] | None
+    ) -> None:
         """Send a warning as pytest recorded it, as data."""
         category = message.category
         path = str(message.filename)

@@ -26,8 +26,13 @@ class _Forwarder(logging.Handler):
         text = self.format(record)
         self._emitter.put(
             events.Log(
-                to_text(record.name), record.levelno, to_text(text), to_text(record.pathname),
-                record.lineno, to_text(record.funcName or ""), record.created,
+                to_text(record.name),
+                record.levelno,
+                to_text(text),
+                to_text(record.pathname),
+                record.lineno,
+                to_text(record.funcName or ""),
+                record.created,
             )  # fmt: skip
         )
         self._emitter.flush()

@@ -1,4 +1,4 @@
-"""A terminal reporter for a side without a terminal: it is there for those who ask for one, and shows nothing."""
+"""A terminal reporter for a side without a terminal: there for those who ask for one, shows nothing."""
 
 from __future__ import annotations
 
@@ -17,50 +17,24 @@ class _Sink(io.StringIO):
         return len(text)
 
 
-class QuietReporter(pytest.TerminalReporter):
-    """Answers ``config.get_terminal_writer()`` and plugins that write; costs nothing per test.
+class QuietReporter:
+    """Stands in for pytest's reporter, with its methods but none of its hooks.
 
-    :param width: the width of the user's terminal, in columns.
+    Plugins and tests that ask for a terminal writer get a real one, whose width and colours are those
+    of the user's terminal and whose text goes nowhere.
+
+    :param width: columns of the user's terminal.
     """
 
     def __init__(self, config: pytest.Config, width: int) -> None:
-        super().__init__(config, _Sink())
-        config.get_terminal_writer  # noqa: B018
+        self._reporter = pytest.TerminalReporter(config, _Sink())
         self._width = width
 
-    def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
-        pass
+    def adjust(self, config: pytest.Config) -> None:
+        """Take over the width, once this is the session's reporter."""
+        config.get_terminal_writer().fullwidth = self._width
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        pass
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        pass
-
-    def pytest_collection(self) -> None:
-        pass
-
-    def pytest_collectreport(self, report: Any) -> None:
-        pass
-
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        self._session = session
-        session.config.get_terminal_writer().fullwidth = self._width
-
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: Any) -> Any:  # type: ignore[override]
-        return None
-
-    def pytest_unconfigure(self) -> None:
-        pass
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        pass
-
-    def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
-        pass
-
-    def pytest_deselected(self, items: Any) -> None:
-        pass
-
-    def pytest_internalerror(self, excrepr: Any) -> bool:
-        return True
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("pytest_") or name == "_reporter":
+            raise AttributeError(name)
+        return getattr(self._reporter, name)

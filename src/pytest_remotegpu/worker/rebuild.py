@@ -95,7 +95,9 @@ class Matcher:
 
     def _explain(self, wanted: Wanted, siblings: list[pytest.Item], why: str) -> str:
         there = [item.nodeid for item in siblings]
-        close = there or difflib.get_close_matches(wanted.nodeid, [i.nodeid for i in self._found], 5, 0.6)
+        close = there or difflib.get_close_matches(
+            wanted.nodeid, [i.nodeid for i in self._found], 5, 0.6
+        )
         lines = [
             f"the far side has no test {wanted.nodeid!r}, and it could not be made from its values ({why})",
             f"here its function has {wanted.count} calls, there {len(siblings)}; the nearest there:",
@@ -111,16 +113,30 @@ def _rebuild(siblings: list[pytest.Item], wanted: Wanted) -> tuple[pytest.Item |
     if not isinstance(sibling, pytest.Function):
         return None, "no parametrised test of this function was collected there"
     callspec: Any = sibling.callspec
-    fields = {field.name for field in dataclasses.fields(callspec)} if dataclasses.is_dataclass(callspec) else set()
+    fields = (
+        {field.name for field in dataclasses.fields(callspec)}
+        if dataclasses.is_dataclass(callspec)
+        else set()
+    )
     if not fields >= KNOWN_FIELDS or not hasattr(sibling, "_fixtureinfo"):
-        return None, f"pytest {pytest.__version__} builds its items in a way unknown to this version"
+        return (
+            None,
+            f"pytest {pytest.__version__} builds its items in a way unknown to this version",
+        )
     unshipped = [name for name, value in wanted.values.items() if value is None]
     if unshipped:
         return None, f"the values of {', '.join(unshipped)} can't be pickled"
     if set(wanted.values) != set(callspec.params):
-        return None, f"its parameters are {sorted(wanted.values)} here and {sorted(callspec.params)} there"
+        return (
+            None,
+            f"its parameters are {sorted(wanted.values)} here and {sorted(callspec.params)} there",
+        )
     try:
-        params = {name: cloudpickle.loads(value) for name, value in wanted.values.items() if value is not None}
+        params = {
+            name: cloudpickle.loads(value)
+            for name, value in wanted.values.items()
+            if value is not None
+        }
         marks = cloudpickle.loads(wanted.marks) if wanted.marks else []
     except Exception as error:  # noqa: BLE001  a user's __setstate__ or __reduce__ may raise anything
         return None, f"a value can't be unpickled: {type(error).__name__}: {error}"

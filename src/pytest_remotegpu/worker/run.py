@@ -31,7 +31,7 @@ class Tail:
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | bytearray) -> None:
         self._data += data
         del self._data[:-TAIL]
 

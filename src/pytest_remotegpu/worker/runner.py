@@ -96,7 +96,9 @@ class Runner:
     def pytest_plugin_registered(self, plugin: object, manager: pytest.PytestPluginManager) -> None:
         if manager.get_name(plugin) == "terminalreporter" and not isinstance(plugin, QuietReporter):
             manager.unregister(plugin)
-            manager.register(QuietReporter(self.config, self.options["width"]), "terminalreporter")
+            quiet = QuietReporter(self.config, self.options["width"])
+            manager.register(quiet, "terminalreporter")
+            quiet.adjust(self.config)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -124,7 +126,11 @@ class Runner:
     # collection
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        known = not self.wanted_files or collection_path.is_dir() or collection_path.name == "__init__.py"
+        known = (
+            not self.wanted_files
+            or collection_path.is_dir()
+            or collection_path.name == "__init__.py"
+        )
         return None if known or str(collection_path) in self.wanted_files else True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -193,7 +199,9 @@ class Runner:
         """Run the tests of one stretch, stopping before the next one where the budget is spent."""
         session.config.option.maxfail = session.testsfailed + run.failures if run.failures else 0
         session.shouldfail = False
-        places = [place for place in range(run.first, run.last) if self.matcher.items[place] is not None]
+        places = [
+            place for place in range(run.first, run.last) if self.matcher.items[place] is not None
+        ]
         reason = ""
         for place in places:
             if self.inbox.stopped():
@@ -265,12 +273,13 @@ class LateConfiguration:
     def pytest_configure(self, config: pytest.Config) -> None:
         worker = self._runner.order.worker
         given = self._runner.options
-        config.workerinput = {  # type: ignore[attr-defined]  the name that plugins look for
+        workerinput = {
             "workerid": worker,
             "workercount": given["workers"],
             "testrunuid": given["run"],
             "mainargv": given["argv"],
         }
+        setattr(config, "workerinput", workerinput)  # noqa: B010 -- the name that plugins look for
 
 
 def _no_breakpoint(*_args: Any, **_kwargs: Any) -> NoReturn:

@@ -21,7 +21,12 @@ class Source:
         self.root = root
         self._store = Store(store)
         self._entries = [
-            (from_text(file.path), file.digest, file.mode, None if file.link is None else from_text(file.link))
+            (
+                from_text(file.path),
+                file.digest,
+                file.mode,
+                None if file.link is None else from_text(file.link),
+            )
             for file in files
         ]
         self._digests = {file.digest for file in files if file.link is None}

@@ -70,7 +70,9 @@ class Supervisor:
 
     def serve(self) -> None:
         """Greet, then serve until the order is done or the user's side is gone."""
-        hello = Hello.here(gpus=tuple(self._devices), pretend=self._pretend, host=sockets.gethostname())
+        hello = Hello.here(
+            gpus=tuple(self._devices), pretend=self._pretend, host=sockets.gethostname()
+        )
         self._hello = hello
         self._write(frames.frame(hello.encode()))
         self._selector.register(self._inward, selectors.EVENT_READ, self._read_messages)
@@ -174,7 +176,9 @@ class Supervisor:
             return
         if order.tree is not None:
             name = Path(order.root).name or "root"
-            self._source = Source(Path(self._scratch, "tree", name), Path(self._scratch, "store"), order.tree)
+            self._source = Source(
+                Path(self._scratch, "tree", name), Path(self._scratch, "store"), order.tree
+            )
             missing = self._source.missing()
             if missing:
                 self._emit(events.Need(missing))
@@ -229,7 +233,9 @@ class Supervisor:
         here = self._source.root if self._source is not None else Path(order.root)
         given = dict(order.options)
         devices = "" if self._pretend is not None else ",".join(self._devices[: order.gpus])
-        given["set"] = {"CUDA_VISIBLE_DEVICES": devices} if self._pretend is not None or order.gpus else {}
+        given["set"] = (
+            {"CUDA_VISIBLE_DEVICES": devices} if self._pretend is not None or order.gpus else {}
+        )
         given["pretend"] = self._pretend
         given["artifacts"] = str(Path(self._scratch, "artifacts"))
         given["here"], given["there"] = order.root, str(here)
@@ -241,7 +247,9 @@ class Supervisor:
     def _read_starter(self) -> None:
         for said in self._starter.read():
             if said is None:
-                self._lost("the process that starts the runners has ended (killed, or out of memory)")
+                self._lost(
+                    "the process that starts the runners has ended (killed, or out of memory)"
+                )
                 return
             if isinstance(said, start.End):
                 self._ended(said)
@@ -354,7 +362,11 @@ class Supervisor:
                 self._start_runner()
                 return
             self._stretch_open = False
-            self._emit(events.StretchEnded(to_text("" if first >= self._run.last else "stopping after failures")))
+            self._emit(
+                events.StretchEnded(
+                    to_text("" if first >= self._run.last else "stopping after failures")
+                )
+            )
         if self._finishing or runner.over or self._idle_crashes >= IDLE_CRASHES:
             self._finish()
 

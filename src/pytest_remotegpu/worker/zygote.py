@@ -40,8 +40,21 @@ def load_plugins() -> None:
     kept = dict(os.environ)
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
-    arguments = ["--collect-only", "-qq", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
-    with open(os.devnull, "w") as null, contextlib.redirect_stdout(null), contextlib.redirect_stderr(null):
+    arguments = [
+        "--collect-only",
+        "-qq",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:faulthandler",
+    ]
+    with (
+        open(os.devnull, "w") as null,
+        contextlib.redirect_stdout(null),
+        contextlib.redirect_stderr(null),
+    ):
         pytest.main([*arguments, "-c", "pytest.ini", "--rootdir", ".", "."])
     os.environ.clear()
     os.environ.update(kept)

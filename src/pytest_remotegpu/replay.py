@@ -1,0 +1,128 @@
+"""Reports that came from afar, passed through pytest's hooks as if their tests had run here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pytest_remotegpu.protocol import events
+from pytest_remotegpu.protocol.plain import from_text
+from pytest_remotegpu.reports import Shipped, synthesised_warning
+from pytest_remotegpu.summary import RunSummary
+
+__all__ = ["Replayer"]
+
+MISSING_FILE = re.compile(r"No such file or directory: '([^'\n]+)'")
+
+
+class Replayer:
+    """Keeps tests that have their verdict, and replays each whole, in order of arrival.
+
+    :param summary: is told of each. :param why_left_out: explains why a path did not travel.
+    :ivar ready: tests to replay. :ivar replayed: how many have been.
+    """
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        summary: RunSummary,
+        why_left_out: Callable[[str], str | None],
+    ) -> None:
+        self._config = config
+        self._summary = summary
+        self._why_left_out = why_left_out
+        self._current: Shipped | None = None
+        self._warnings: set[tuple[str, ...]] = set()
+        self.ready: list[Shipped] = []
+        self.replayed = 0
+
+    def replay_ready(self) -> None:
+        """Replay all tests that are complete, those included that become so meanwhile."""
+        while self.ready:
+            waiting, self.ready[:] = list(self.ready), []
+            for place, test in enumerate(waiting):
+                try:
+                    self._replay(test)
+                except BaseException:
+                    self.ready[:0] = waiting[place + 1 :]
+                    raise
+
+    def _replay(self, test: Shipped) -> None:
+        """Pass a test through the hook that local tests pass through, with our answer for theirs."""
+        for report in test.reports:
+            if report.failed:
+                self._explain(report)
+        self._config.hook.pytest_remotegpu_result(item=test.item, result=test.result())
+        self._current = test
+        self.replayed += 1
+        try:
+            self._protocol()(item=test.item, nextitem=None)
+        finally:
+            self._current = None
+        for warning in test.warnings:
+            self.warn(warning, test.item.nodeid)
+        if test.worker:
+            self._summary.ran(test.shape, test.item.nodeid, test.seconds)
+        test.forget()
+
+    def _explain(self, report: pytest.TestReport) -> None:
+        """Say of a file that was missing there why it did not travel."""
+        for path in dict.fromkeys(MISSING_FILE.findall(report.longreprtext)):
+            why = self._why_left_out(path)
+            if why:
+                report.sections.append(("Missing on the far side", why))
+
+    def _protocol(self) -> Callable[..., Any]:
+        manager = self._config.pluginmanager
+        ours = manager.get_plugin("remotegpu-controller")
+        foreign = [
+            impl.plugin
+            for impl in manager.hook.pytest_runtest_protocol.get_hookimpls()
+            if not (impl.wrapper or impl.hookwrapper) and impl.plugin is not ours
+        ]
+        return manager.subset_hook_caller("pytest_runtest_protocol", foreign)
+
+    def answer(self, item: pytest.Item) -> bool | None:
+        """Replay the reports of the test at hand; ``None`` for a test that runs here."""
+        test = self._current
+        if test is None or test.item is not item:
+            return None
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in test.reports:
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    # warnings
+
+    def warn(self, event: events.Warned, nodeid: str) -> None:
+        """Record a warning of the far side; what this side's own collection said is not said again."""
+        message = synthesised_warning(event)
+        if event.when != "runtest" and not self._is_new(message):
+            return
+        place = event.location
+        location = place and (from_text(place[0]), place[1], from_text(place[2]))
+        self._config.hook.pytest_warning_recorded.call_historic(
+            kwargs={
+                "warning_message": message,
+                "when": event.when,
+                "nodeid": nodeid,
+                "location": location,
+            }
+        )
+
+    def seen_here(self, message: Any) -> None:
+        """Remember a warning of this side's own collection, which the far side's would repeat."""
+        self._is_new(message)
+
+    def _is_new(self, message: Any) -> bool:
+        name, text = message.category.__name__, str(message.message)
+        key = (name, text, str(message.filename), str(message.lineno))
+        if key in self._warnings:
+            return False
+        self._warnings.add(key)
+        return True
