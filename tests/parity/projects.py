@@ -28,7 +28,7 @@ PROJECTS: tuple[Project, ...] = (
         cwd="work",
         environment={"PYTEST_ADDOPTS": "--tb=short -p named_plugin -p no:cacheprovider"},
     ),
-    Project("hooks"),
+    Project("hooks", args=("--hush",)),
     Project("broken", args=("--continue-on-collection-errors",)),
     Project("choices"),
 )

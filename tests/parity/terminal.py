@@ -15,6 +15,7 @@ TITLE = re.compile(r"^=+ (?P<title>\S.*\S|\S) =+$")
 BLOCK = re.compile(r"^_+ (?P<title>\S.*) _+$")
 FILES = re.compile(r"^-+ (?P<title>generated .*) -+$")
 DOTS = re.compile(r"^(?P<file>\S+\.\w+ )?(?P<letters>[.,FEsxXRuy-]+)$")
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 START = "test session starts"
 FULL_WIDTH = 100
 
@@ -40,6 +41,7 @@ class Terminal:
 
 def is_separator(line: str, pattern: re.Pattern[str]) -> str | None:
     """Give the title of a separator line that spans the screen, else None."""
+    line = COLOUR.sub("", line)
     found = pattern.match(line) if len(line) >= FULL_WIDTH - 1 else None
     return None if found is None else found["title"]
 
@@ -89,7 +91,7 @@ def section(title: str, lines: list[str]) -> Counter[str]:
 
 def split_results(lines: list[str]) -> tuple[list[str], list[str]]:
     """Cut the first section after the line that counts the collected tests."""
-    ends = [n for n, line in enumerate(lines) if line.startswith(("collected ", "collecting "))]
+    ends = [n for n, line in enumerate(lines) if COLOUR.sub("", line).startswith("collect")]
     cut = ends[-1] + 1 if ends else 0
     return lines[:cut], [without_progress(line) for line in lines[cut:] if line.strip()]
 

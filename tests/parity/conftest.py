@@ -1,0 +1,62 @@
+"""Runs projects for the parity tests: two processes at a time, ahead of the tests, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cases import Case, whole
+from .running import PLAIN, Leg, Observation, Workspace
+
+collect_ignore = ["corpus"]
+Runs = Future[tuple[Observation, ...]]
+
+
+@dataclass
+class Lab:
+    """Gives the results of cases; a case and leg asked for again is not run again."""
+
+    base: Path
+    pool: ThreadPoolExecutor
+    runs: dict[tuple[str, str, str], Runs] = field(default_factory=dict)
+
+    def start(self, case: Case, leg: Leg) -> Runs:
+        """Run a case, unless it was started before."""
+        key = (case.name, case.project.name, leg.name)
+        if key not in self.runs:
+            # Roots of the same length, so that nothing is cut at different places.
+            root = self.base / f"{len(self.runs):04}"
+            self.runs[key] = self.pool.submit(
+                lambda: case.run(Workspace.make(root, case.project), leg)
+            )
+        return self.runs[key]
+
+    def results(self, case: Case, leg: Leg = PLAIN) -> tuple[Observation, ...]:
+        """Give the results of a case, one per step."""
+        return self.start(case, leg).result()
+
+    def start_all(self, items: list[pytest.Item]) -> None:
+        """Start what the selected tests are going to ask for, in their order."""
+        for item in items:
+            callspec = getattr(item, "callspec", None)
+            params: dict[str, Any] = {} if callspec is None else callspec.params
+            if "leg" in params:
+                case = params["case"] if "case" in params else whole(params["project"])
+                self.start(case, PLAIN)
+                self.start(case, params["leg"])
+
+
+@pytest.fixture(scope="session")
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Give the runner of cases; what the selected tests need is started at once."""
+    pool = ThreadPoolExecutor(2)
+    lab = Lab(tmp_path_factory.mktemp("parity"), pool)
+    if not hasattr(request.config, "workerinput"):
+        lab.start_all(request.session.items)
+    yield lab
+    pool.shutdown(cancel_futures=True)

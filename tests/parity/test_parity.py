@@ -1,0 +1,38 @@
+"""Each project of the corpus gives the same results plainly and through each backend."""
+
+from __future__ import annotations
+
+import pytest
+
+from .cases import CASES, Case, whole
+from .compare import differences, explain, shipping
+from .conftest import Lab
+from .legs import LEGS, LOCAL
+from .projects import PROJECTS
+from .running import PLAIN, Leg, Project
+
+
+def name(value: Project | Leg | Case) -> str:
+    """Give a parameter's part of the test id."""
+    return value.name
+
+
+@pytest.mark.parametrize("leg", LEGS, ids=name)
+@pytest.mark.parametrize("project", PROJECTS, ids=name)
+def test_project(lab: Lab, project: Project, leg: Leg) -> None:
+    check(lab, whole(project), leg)
+
+
+@pytest.mark.parametrize("leg", [LOCAL], ids=name)
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_case(lab: Lab, case: Case, leg: Leg) -> None:
+    check(lab, case, leg)
+
+
+def check(lab: Lab, case: Case, leg: Leg) -> None:
+    """Compare each step of a case with the plain one."""
+    steps = zip(lab.results(case, PLAIN), lab.results(case, leg), strict=True)
+    for number, (plain, other) in enumerate(steps, 1):
+        found = differences(plain, other, case.order, all_far=leg.ships_all)
+        found += shipping(plain, other, all_far=leg.ships_all)
+        assert not found, f"step {number}: {explain(found)}\n\n{other.output[-3000:]}"
