@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from .running import Leg
 
-LOCAL = Leg("local:cpu", ())
+LOCAL = Leg("local:cpu", ("--remote=local:cpu",))
 
 LEGS: tuple[Leg, ...] = (
     LOCAL,
-    Leg("local:cpu all", (), ships_all=True),
+    Leg("local:cpu all", ("--remote=local:cpu", "--remote-all"), ships_all=True),
 )
