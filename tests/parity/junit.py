@@ -18,7 +18,7 @@ class Junit:
     """One junit file.
 
     Attributes:
-        suite: the attributes of the suite.
+        suite: the attributes of the suite and of the element around it.
         cases: each case as text, with all that it holds, counted.
         ours: `classname::name` of each case that carries one of our own properties.
         properties: all properties of our own, for the tests of them.
@@ -64,7 +64,11 @@ def parse(path: Path, normal: Normaliser) -> Junit:
     suite = next(suites.iter("testsuite"))
     cases = list(suite.iter("testcase"))
     return Junit(
-        suite={**attributes(suites, normal), **attributes(suite, normal)},
+        suite={
+            f"{element.tag} {name}": value
+            for element in (suites, suite)
+            for name, value in attributes(element, normal).items()
+        },
         cases=Counter("\n".join(render(case, normal)) for case in cases),
         ours=frozenset(
             f"{case.get('classname')}::{case.get('name')}" for case in cases if own_properties(case)

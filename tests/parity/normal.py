@@ -17,7 +17,7 @@ class Place(Enum):
     TEXT = "any text: replaced by the replacement"
     JUNIT_ATTRIBUTE = "an attribute of a junit element: left out"
     JUNIT_PROPERTY = "a junit property: left out"
-    HEADER_LINE = "a line above the first result: left out"
+    HEADER_LINE = "a line above or among the results: left out"
     PROGRESS_LINE = "a part of a line among the results: taken away"
     TERMINAL_SECTION = "a titled section of the terminal output: left out"
     USER_PROPERTY = "a user property of a report: left out"
@@ -59,14 +59,15 @@ NORMALISED: tuple[Rule, ...] = (
         "<when>",
     ),
     Rule("pids", Place.TEXT, r"\bpid[ =:]+\d+", "pid <pid>"),
-    Rule("progress", Place.PROGRESS_LINE, r"(?:\x1b\[[\d;]*m)*\s*\[\s*\d+%\](?:\x1b\[[\d;]*m)*"),
+    Rule("progress", Place.PROGRESS_LINE, r"\s*(?:\x1b\[[\d;]*m)*\s*\[\s*\d+%\](?:\x1b\[[\d;]*m)*"),
     Rule("junit durations", Place.JUNIT_ATTRIBUTE, r"time"),
     Rule("junit timestamps", Place.JUNIT_ATTRIBUTE, r"timestamp"),
     Rule("junit hostname", Place.JUNIT_ATTRIBUTE, r"hostname"),
     Rule("our junit properties", Place.JUNIT_PROPERTY, r"remotegpu.*"),
     Rule("our user properties", Place.USER_PROPERTY, r"remotegpu.*"),
-    Rule("our header", Place.HEADER_LINE, r"remote: .*"),
+    Rule("our lines", Place.HEADER_LINE, r"remote: .*"),
     Rule("our summary", Place.TERMINAL_SECTION, r"remote summary"),
+    Rule("pytest's own report attributes", Place.REPORT_ATTRIBUTE, r"_.*|\$report_type"),
     Rule(
         "our report attributes", Place.REPORT_ATTRIBUTE, r"node|worker_id|testrun_uid|remotegpu.*"
     ),

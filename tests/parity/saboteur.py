@@ -46,7 +46,7 @@ DAMAGES: dict[str, Callable[[Any], None]] = {
     "test_far_one": cut_sections,
     "test_far_two": longrepr_as_text,
     "test_far_three": setter(wasxfail="planted"),
-    "test_far_five": longrepr_as_text,
+    "test_far_five": setter(longrepr=("elsewhere.py", 1, "planted")),
     "test_far_four[0]": setter(location=("elsewhere.py", 1, "test_far_four[0]")),
     "test_far_four[1]": setter(planted="further"),
     "test_far_four[2]": setter(outcome="passed"),

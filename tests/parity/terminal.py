@@ -18,6 +18,8 @@ DOTS = re.compile(r"^(?P<file>\S+\.\w+ )?(?P<letters>[.,FEsxXRuy-]+)$")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 START = "test session starts"
 FULL_WIDTH = 100
+# A separator line loses some of its length when what it says is normalised.
+NEARLY_FULL = 60
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ class Terminal:
 
 
 def is_separator(line: str, pattern: re.Pattern[str]) -> str | None:
-    """Give the title of a separator line that spans the screen, else None."""
+    """Give the title of a separator line that about spans the screen, else None."""
     line = COLOUR.sub("", line)
-    found = pattern.match(line) if len(line) >= FULL_WIDTH - 1 else None
+    found = pattern.match(line) if len(line) >= NEARLY_FULL else None
     return None if found is None else found["title"]
 
 
@@ -96,6 +98,11 @@ def split_results(lines: list[str]) -> tuple[list[str], list[str]]:
     return lines[:cut], [without_progress(line) for line in lines[cut:] if line.strip()]
 
 
+def is_result(line: str) -> bool:
+    """Tell whether a line among the results is to be compared as it is."""
+    return not DOTS.match(line) and not left_out(Place.HEADER_LINE, line)
+
+
 def letters(lines: list[str]) -> dict[str, str]:
     """Join the terse display's letters per file."""
     joined: dict[str, str] = {}
@@ -114,7 +121,7 @@ def parse(output: str) -> Terminal:
         if title in ("", START):
             head, rest = split_results(lines)
             result.header.update(x for x in head if x and not left_out(Place.HEADER_LINE, x))
-            result.progress.update(line for line in rest if not DOTS.match(line))
+            result.progress.update(line for line in rest if is_result(line))
             result.letters.update(letters(rest))
         elif content := section(title, lines):
             result.sections[title] = result.sections.get(title, Counter()) + content
