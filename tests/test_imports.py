@@ -39,6 +39,7 @@ def import_alone(module: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-W", "error", "-c", SCRIPT, module],
         capture_output=True,
         text=True,
+        errors="backslashreplace",
         timeout=60,
         check=False,
         stdin=subprocess.DEVNULL,
