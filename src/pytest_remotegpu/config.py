@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from pytest_remotegpu import gpu
@@ -126,13 +127,13 @@ def parse_size(text: str, name: str) -> int:
     :param name: the option, for the message.
     :raises UsageError: where it is none.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)\s*", text, re.ASCII)
     unit = UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
         raise UsageError(
             f"{name} = {text!r} is no size; write bytes, or a number with KiB, MiB or GiB"
         )
-    return int(float(match[1]) * unit)
+    return int(Fraction(match[1]) * unit)
 
 
 def parse_aliases(lines: list[str]) -> dict[str, dict[str, Any]]:
@@ -143,7 +144,7 @@ def parse_aliases(lines: list[str]) -> dict[str, dict[str, Any]]:
     aliases = {}
     for line in filter(None, (line.strip() for line in lines)):
         name, equals, meaning = (part.strip() for part in line.partition("="))
-        if not equals or not name.isidentifier():
+        if not equals or not name.isidentifier() or name == gpu.MARK:
             raise UsageError(
                 f"remotegpu_aliases has {line!r}; a line reads NAME = gpu or NAME = gpu(2)"
             )
@@ -160,11 +161,12 @@ def _alias_arguments(line: str, meaning: str) -> dict[str, Any]:
             isinstance(tree, ast.Call)
             and isinstance(tree.func, ast.Name)
             and tree.func.id == gpu.MARK
+            and all(word.arg for word in tree.keywords)
         ):
             args = tuple(ast.literal_eval(argument) for argument in tree.args)
-            kwargs = {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg}
+            kwargs = {str(word.arg): ast.literal_eval(word.value) for word in tree.keywords}
             return gpu.parse_mark(args, kwargs)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
     except UsageError as error:
         raise UsageError(f"remotegpu_aliases has {line!r}: {error}") from None
@@ -204,8 +206,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         return tuple(pick(name, (), key=f"remotegpu_{name}"))
 
     return Settings(
-        spec=pick("remote", None, option="remotegpu", variable=ENVIRONMENT, key="remotegpu")
-        or None,
+        spec=pick("remote", None, option="remotegpu", variable=ENVIRONMENT, key="remotegpu"),
         ship_all=bool(pick("all", False, option="remote_all")),
         required=bool(pick("required", False, option="gpu_required", key="remotegpu_required")),
         plan=bool(pick("plan", False, option="remote_plan")),

@@ -135,7 +135,7 @@ class Control:
             if taken is None
             else f"{len(taken.entries)} files, {sum(e.size for e in taken.entries)} bytes"
         )
-        where = "here" if self._backend is None else f"{self._backend.name}, {self._backend.where}"
+        where = None if self._backend is None else f"{self._backend.name}, {self._backend.where}"
         ids = [item.nodeid for item in session.items]
         reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
         for line in plan.describe(ids, self.shapes, self._settings.origins, where, upload):

@@ -1,10 +1,13 @@
-"""Files that a session writes: artifacts under safe names. Trusts no name that came from far away."""
+"""Files that a session writes: artifacts under safe names. Trusts no name from far away."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -20,9 +23,11 @@ RESERVED: Final = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 def folder_name(nodeid: str) -> str:
-    """Name the folder of a test: readable, unique, fit for every file system, at most 100 characters."""
+    """Name a test's folder: readable, unique, fit for every file system, at most 100 characters."""
     digest = hashlib.sha256(nodeid.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    readable = re.sub(r"[^A-Za-z0-9_.\[\]-]+", "-", nodeid.rpartition("/")[2]).strip("-.")
+    path, colons, name = nodeid.partition("::")
+    readable = path.rpartition("/")[2] + colons + name
+    readable = re.sub(r"[^A-Za-z0-9_.\[\]-]+", "-", readable).strip("-.")
     return f"{readable[:90]}-{digest}"
 
 
@@ -48,6 +53,16 @@ def _portable(part: str) -> str:
     return f"{fit}-{digest}"
 
 
+@dataclass
+class _Received:
+    """What one attempt of a test has sent: bytes, files that are whole, files that are not yet."""
+
+    attempt: str
+    size: int = 0
+    whole: set[PurePosixPath] = field(default_factory=set)
+    open: set[PurePosixPath] = field(default_factory=set)
+
+
 class Artifacts:
     """Receives the files of all tests of a session.
 
@@ -57,51 +72,59 @@ class Artifacts:
 
     def __init__(self, root: Path, limit: int) -> None:
         self.root = root
-        self.count = 0
         self._limit = limit
-        self._taken: dict[str, int] = {}
+        self._tests: dict[str, _Received] = {}
 
-    def take(self, nodeid: str, piece: events.Artifact) -> None:
+    @property
+    def count(self) -> int:
+        """How many whole files have come."""
+        return sum(len(received.whole) for received in self._tests.values())
+
+    def clear(self, nodeids: Iterable[str]) -> None:
+        """Take away what an earlier session left for these tests."""
+        if self.root.is_dir():
+            for nodeid in nodeids:
+                _remove(self.root / folder_name(nodeid))
+
+    def take(self, nodeid: str, piece: events.Artifact, attempt: str = "") -> None:
         """Write a piece of a file.
 
+        :param attempt: names the run of the test that sends it; another one begins from nothing.
         :raises ProtocolError: for an unsafe name, or more bytes than allowed.
         """
-        parts = safe_parts(from_text(piece.name))
+        name = PurePosixPath(*safe_parts(from_text(piece.name)))
         folder = self.root / folder_name(nodeid)
-        if nodeid not in self._taken:
-            self._taken[nodeid] = 0
-            _empty(folder)
-        self._taken[nodeid] += len(piece.data)
-        if self._taken[nodeid] > self._limit:
+        received = self._tests.get(nodeid)
+        if received is None or received.attempt != attempt:
+            received = self._tests[nodeid] = _Received(attempt)
+            _remove(folder)
+        received.size += len(piece.data)
+        if received.size > self._limit:
             raise ProtocolError(f"the artifacts of {nodeid} are larger than {self._limit} bytes")
-        target = folder / PurePosixPath(*parts)
-        self._write(target, folder, piece)
+        self._write(folder / name, folder, piece.data, begins=name not in received.open)
+        received.open.add(name)
         if piece.last:
-            self.count += 1
+            received.open.remove(name)
+            received.whole.add(name)
 
-    def _write(self, target: Path, folder: Path, piece: events.Artifact) -> None:
+    def _write(self, target: Path, folder: Path, data: bytes, *, begins: bool) -> None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.parent.resolve().is_relative_to(folder.resolve()):
                 raise ProtocolError(f"artifact {target.name!r} would leave its folder")
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-            descriptor = os.open(target, flags, 0o644)
-            with open(descriptor, "ab") as file:
-                file.write(piece.data)
+            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            descriptor = os.open(target, flags | (os.O_TRUNC if begins else os.O_APPEND), 0o644)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write(data)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
             raise ProtocolError(
                 f"artifact {target.name!r} is a file and a folder at once: {error}"
             ) from None
 
 
-def _empty(folder: Path) -> None:
-    """Take away what an earlier session left for this test, without following links."""
+def _remove(folder: Path) -> None:
+    """Take a folder away with all that is in it, without following links."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
-    if folder.is_dir():
-        for parent, folders, names in os.walk(folder, topdown=False):
-            for name in names:
-                Path(parent, name).unlink()
-            for name in folders:
-                path = Path(parent, name)
-                path.unlink() if path.is_symlink() else path.rmdir()
+    elif folder.is_dir():
+        shutil.rmtree(folder)

@@ -89,14 +89,23 @@ def describe(
     ids: Sequence[str],
     shapes: Sequence[Shape | None],
     settings: Iterable[Setting],
-    where: str,
+    where: str | None,
     upload: str,
 ) -> list[str]:
-    """Write the plan: each setting with its origin, then each test with its place."""
+    """Write the plan: each setting with its origin, then each test with its place.
+
+    :param where: the far side in words; ``None`` where the session has none.
+    """
     lines = ["settings:"]
     lines += [f"  {s.name:<13} {s.value!r:<28} ({s.origin})" for s in settings]
-    lines += [f"far side: {where}", f"upload: {upload}", f"tests: {counts(shapes)}"]
+    if where is None:
+        lines.append(
+            "far side: none; a marked test runs here where its GPUs are, else it is skipped"
+        )
+    else:
+        lines += [f"far side: {where}", f"upload: {upload}", f"tests: {counts(shapes)}"]
+    side = "here" if where is None else "far"
     for stretch in stretches(shapes):
-        place = "here" if stretch.shape is None else f"far, {stretch.shape}"
+        place = "here" if stretch.shape is None else f"{side}, {stretch.shape}"
         lines += [f"  {place:<12} {nodeid}" for nodeid in ids[stretch.first : stretch.last]]
     return lines

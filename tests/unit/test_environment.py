@@ -1,0 +1,60 @@
+"""Which variables and which import path entries a far side gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_remotegpu.environment import ALWAYS, inside, passed_on
+
+ENVIRON = {
+    "HF_TOKEN": "s3cret",
+    "HF_HOME": "/hf",
+    "NCCL_DEBUG": "INFO",
+    "nccl_debug": "x",
+    "HOME": "/h",
+}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        ([], set()),
+        (["HF_TOKEN"], {"HF_TOKEN"}),
+        (["HF_*"], {"HF_TOKEN", "HF_HOME"}),
+        (["NCCL_DEBUG", "HOME"], {"NCCL_DEBUG", "HOME"}),
+        (["H[F]_TOKE?"], {"HF_TOKEN"}),
+        (["TOKEN", "F_TOKEN", "HF_"], set()),
+        (["ABSENT"], set()),
+    ],
+)
+def test_only_what_is_named_is_passed_on(patterns: list[str], names: set[str]) -> None:
+    assert passed_on(ENVIRON, patterns) == {name: ENVIRON[name] for name in names}
+
+
+def test_what_changes_pytest_itself_always_goes() -> None:
+    environ = dict.fromkeys(ALWAYS, "1") | {"PYTEST_REMOTEGPU": "local:cpu", "PATH": "/bin"}
+    assert set(passed_on(environ, [])) == set(ALWAYS)
+
+
+def test_the_variables_are_copied() -> None:
+    environ = {"CI": "1"}
+    passed_on(environ, [])["CI"] = "2"
+    assert environ == {"CI": "1"}
+
+
+def test_path_entries_of_the_project_alone() -> None:
+    root = Path("/work/project")
+    paths = [
+        "",
+        "/work/project",
+        "/work/project/src",
+        "/work/project-two",
+        "/work",
+        "/usr/lib/python3.12",
+        "/work/project/.venv/lib/python3.12/site-packages",
+        "/work/project/.venv/lib/python3/dist-packages",
+        "relative",
+    ]
+    assert inside(paths, root) == ["/work/project", "/work/project/src"]

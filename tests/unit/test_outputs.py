@@ -1,0 +1,253 @@
+"""Artifacts: names from far away lead nowhere else, and what is written is what was sent."""
+
+from __future__ import annotations
+
+import os
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_remotegpu.errors import ProtocolError
+from pytest_remotegpu.outputs import Artifacts, folder_name, safe_parts
+from pytest_remotegpu.protocol import events
+from pytest_remotegpu.protocol.plain import to_text
+
+FINE = set(string.ascii_letters + string.digits + "_.[]-")
+names = st.text() | st.lists(st.text() | st.sampled_from(["..", ".", "", "con", "a"])).map("/".join)
+posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX links and names")
+
+
+def piece(name: str, data: bytes = b"x", *, last: bool = True) -> events.Artifact:
+    return events.Artifact(0, to_text(name), data, last)
+
+
+def found(root: Path) -> dict[str, bytes]:
+    """Give what lies below the one test folder in *root*."""
+    (folder,) = root.iterdir()
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+# --- names
+
+
+@given(st.text(), st.text())
+def test_each_test_has_a_folder_of_its_own_fit_for_any_system(one: str, other: str) -> None:
+    name = folder_name(one)
+    assert set(name) <= FINE
+    assert 0 < len(name) <= 100
+    assert "." not in (name[0], name[-1])
+    assert (name == folder_name(other)) is (one == other)
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "start"),
+    [
+        ("tests/test_rope.py::test_fwd[bf16]", "test_rope.py-test_fwd[bf16]-"),
+        ("test_a.py::TestB::test_c", "test_a.py-TestB-test_c-"),
+        ("test_a.py::test_url[https://x/y]", "test_a.py-test_url[https-x-y]-"),
+        ("äöü", "-"),
+    ],
+)
+def test_a_folder_reads_like_its_test(nodeid: str, start: str) -> None:
+    assert folder_name(nodeid).startswith(start)
+
+
+@given(names)
+def test_no_name_leads_out(name: str) -> None:
+    try:
+        parts = safe_parts(name)
+    except ProtocolError:
+        return
+    assert len(parts) == len(name.split("/"))
+    for part in parts:
+        assert part not in ("", ".", "..")
+        assert not set(part) & set('\0/\\:*?"<>|\n\r')
+        assert len(part.encode()) <= 255
+        assert part[-1] not in ". "
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/",
+        "/etc/passwd",
+        "../x",
+        "a/../x",
+        "a//b",
+        "a/",
+        "./a",
+        "a/.",
+        "..",
+        "a\x00b",
+        "/".join("a" * 21),
+    ],
+)
+def test_unsafe_names_are_refused(name: str) -> None:
+    with pytest.raises(ProtocolError, match="unsafe artifact name"):
+        safe_parts(name)
+
+
+@pytest.mark.parametrize("name", ["loss.json", "runs/1/trace.pt", ".hidden", "zwölf.txt", "a b"])
+def test_ordinary_names_stay(name: str) -> None:
+    assert "/".join(safe_parts(name)) == name
+
+
+def test_names_that_some_system_refuses_are_changed_and_kept_apart() -> None:
+    odd = [
+        "a:b",
+        "a*b",
+        "a_b",
+        "con",
+        "CON.txt",
+        "com1",
+        "a.",
+        "a ",
+        "a",
+        "x" * 300,
+        "x" * 301,
+        "...",
+    ]
+    made = [safe_parts(name)[0] for name in odd]
+    assert len({name.lower() for name in made}) == len(odd)
+    assert made[2] == "a_b"
+    assert made[8] == "a"
+
+
+# --- files
+
+
+def test_pieces_make_up_files(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path / "out", 100)
+    artifacts.take("t", piece("a/one", b"12", last=False))
+    artifacts.take("t", piece("two", b""))
+    artifacts.take("t", piece("a/one", b"34"))
+    assert found(tmp_path / "out") == {"a/one": b"1234", "two": b""}
+    assert artifacts.count == 2
+
+
+def test_nothing_is_made_before_the_first_file(tmp_path: Path) -> None:
+    Artifacts(tmp_path / "out", 100)
+    assert not (tmp_path / "out").exists()
+
+
+def test_tests_do_not_share_a_folder_nor_a_limit(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 3)
+    for nodeid in ("t.py::a", "t.py::A"):
+        artifacts.take(nodeid, piece("f", nodeid[-1:].encode() * 3))
+    assert (tmp_path / folder_name("t.py::a") / "f").read_bytes() == b"aaa"
+    assert (tmp_path / folder_name("t.py::A") / "f").read_bytes() == b"AAA"
+
+
+def test_more_than_allowed_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 5)
+    artifacts.take("t", piece("a", b"123"))
+    with pytest.raises(ProtocolError, match="larger than 5 bytes"):
+        artifacts.take("t", piece("b", b"456"))
+    assert found(tmp_path) == {"a": b"123"}
+
+
+def test_a_file_sent_again_replaces_the_first(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 100)
+    artifacts.take("t", piece("a", b"first"))
+    artifacts.take("t", piece("a", b"second"))
+    assert found(tmp_path) == {"a": b"second"}
+
+
+def test_a_new_attempt_begins_from_nothing(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 8)
+    artifacts.take("t", piece("whole", b"1"), attempt="one")
+    artifacts.take("t", piece("half", b"lost", last=False), attempt="one")
+    artifacts.take("t", piece("half", b"anew"), attempt="two")
+    assert found(tmp_path) == {"half": b"anew"}
+    assert artifacts.count == 1
+
+
+@posix
+def test_what_an_earlier_session_left_is_gone(tmp_path: Path) -> None:
+    keep = tmp_path / "keep.txt"
+    keep.write_text("mine")
+    folder = tmp_path / "out" / folder_name("t")
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "old").write_text("old")
+    (folder / "link").symlink_to(keep)
+    (folder / "up").symlink_to(tmp_path)
+    Artifacts(tmp_path / "out", 100).take("t", piece("new"))
+    assert found(tmp_path / "out") == {"new": b"x"}
+    assert keep.read_text() == "mine"
+
+
+@posix
+def test_clearing_takes_away_the_folders_of_these_tests_only(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    for nodeid in ("a", "b"):
+        Artifacts(root, 100).take(nodeid, piece("old"))
+    (tmp_path / "mine").write_text("mine")
+    (root / folder_name("c")).symlink_to(tmp_path)
+    Artifacts(root, 100).clear(["a", "c", "never ran"])
+    assert [path.name for path in root.iterdir()] == [folder_name("b")]
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_clearing_where_nothing_is(tmp_path: Path) -> None:
+    Artifacts(tmp_path / "none", 100).clear(["a"])
+    assert not (tmp_path / "none").exists()
+
+
+@posix
+def test_a_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "f").write_text("mine")
+    root = tmp_path / "out"
+    root.mkdir()
+    (root / folder_name("t")).symlink_to(elsewhere)
+    Artifacts(root, 100).take("t", piece("f", b"new"))
+    assert (elsewhere / "f").read_text() == "mine"
+    assert found(root) == {"f": b"new"}
+
+
+@posix
+def test_a_link_made_meanwhile_is_not_written_through(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path / "out", 100)
+    artifacts.take("t", piece("first"))
+    (folder,) = (tmp_path / "out").iterdir()
+    (folder / "sub").symlink_to(tmp_path)
+    (tmp_path / "mine").write_text("mine")
+    (folder / "file").symlink_to(tmp_path / "mine")
+    with pytest.raises(ProtocolError, match="leave its folder"):
+        artifacts.take("t", piece("sub/evil"))
+    with pytest.raises((ProtocolError, OSError)):
+        artifacts.take("t", piece("file"))
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "a/b"), ("a/b", "a")])
+def test_a_name_that_is_a_file_and_a_folder(first: str, second: str, tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 100)
+    artifacts.take("t", piece(first))
+    with pytest.raises(ProtocolError, match="file and a folder"):
+        artifacts.take("t", piece(second))
+
+
+@given(st.lists(st.tuples(names, st.binary(max_size=4)), max_size=6))
+def test_whatever_is_sent_stays_in_the_folder(
+    tmp_path_factory: pytest.TempPathFactory, sent: list[tuple[str, bytes]]
+) -> None:
+    base = tmp_path_factory.mktemp("any")
+    artifacts = Artifacts(base / "out", 1000)
+    for name, data in sent:
+        try:
+            artifacts.take("t", piece(name, data))
+        except ProtocolError:
+            continue
+    assert {path.name for path in base.iterdir()} <= {"out"}
+    assert {path.name for path in base.glob("out/*")} <= {folder_name("t")}
