@@ -1,0 +1,47 @@
+"""The published conformance kit over each backend of this package and one of Modal's shape."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import fakes
+from pytest_remotegpu import backends
+from pytest_remotegpu.backends.base import Backend, Site
+from pytest_remotegpu.testing import BackendConformance
+
+SITE = Site(sys.executable, sys.executable, sys.platform)
+NOWHERE = Site("/nonexistent/python", "/nonexistent/python", sys.platform)
+
+
+class TestLocalCpu(BackendConformance):
+    """Processes of this host, in the user's own tree."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return backends.find("local", "cpu", SITE)
+
+    @pytest.fixture
+    def unable(self) -> Backend:
+        return backends.find("local", "cpu", NOWHERE)
+
+
+class TestCommand(BackendConformance):
+    """A command in front of the worker; the files travel, and its environment pretends."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return backends.find("command", "env PYTEST_REMOTEGPU_PRETEND_GPUS=2", SITE)
+
+    @pytest.fixture(params=["env", "/nonexistent/ssh"], ids=["ends at once", "can't be started"])
+    def unable(self, request: pytest.FixtureRequest) -> Backend:
+        return backends.find("command", request.param, NOWHERE)
+
+
+class TestOneRequest(BackendConformance):
+    """One request out, a generator back, small items meanwhile: the shape of a serverless call."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return fakes.OneRequest()

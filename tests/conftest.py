@@ -1,0 +1,17 @@
+"""What all tests share: pytester, and no word of an outer session to those that tests start."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest_plugins = "pytester"
+
+
+@pytest.fixture(autouse=True)
+def _no_outer_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what would reach into the sessions that tests start."""
+    for name in [name for name in os.environ if name.startswith(("PYTEST_REMOTEGPU", "REMOTEGPU"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
