@@ -1,0 +1,1 @@
+"""Pages as their readers use them: blocks are run, names and links are checked."""

@@ -1,0 +1,68 @@
+"""The world in which the blocks of a page run: a clean environment, and an ``ssh`` that stays here.
+
+The ``ssh`` is a script that runs the far command on this machine, without this session's variables
+and with two pretend GPUs, as on a host where nothing else is known. Of its hosts ``gpubox`` works,
+``barebox`` lacks the package, ``oldbox`` holds other versions, and no other can be resolved.
+Knows processes and files, and of the wire only a greeting of wrong versions.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+__all__ = ["variables"]
+
+SSH: Final = """\
+#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+host=$2
+shift 2
+clean="env -i PATH=$PATH HOME=$HOME PYTEST_REMOTEGPU_PRETEND_GPUS=2"
+cd /
+case $host in
+  gpubox) exec $clean sh -c "$*" ;;
+  barebox) exec $clean python3 -S -m pytest_remotegpu.worker ;;
+  oldbox) exec $clean python3 "$(dirname "$0")/oldbox.py" ;;
+  *) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255 ;;
+esac
+"""
+
+OLDBOX: Final = """\
+import json, sys
+hello = json.dumps({"protocol": 1, "package": "0.1.0", "python": "3.10", "pytest": "8.2.0",
+                    "executable": "/usr/bin/python3"}).encode()
+sys.stdout.buffer.write(len(hello).to_bytes(4, "big") + hello)
+sys.stdout.buffer.flush()
+sys.stdin.buffer.read()
+"""
+
+DOCKER: Final = """\
+#!/bin/sh
+[ "$1 $2 $3" = "exec -i box" ] || exit 125
+shift 3
+cd / && exec env -i PATH="$PATH" HOME="$HOME" PYTEST_REMOTEGPU_PRETEND_GPUS=2 "$@"
+"""
+
+
+def variables(folder: Path, python: str) -> dict[str, str]:
+    """Give the environment for commands; makes the scripts in ``folder`` where they are not there.
+
+    :param python: the interpreter whose folder holds ``python`` and ``pytest``.
+    """
+    programs, home = folder / "bin", folder / "home"
+    if not programs.exists():
+        programs.mkdir()
+        home.mkdir()
+        for name, text in (("ssh", SSH), ("docker", DOCKER), ("oldbox.py", OLDBOX)):
+            (programs / name).write_text(text, encoding="utf-8")
+            (programs / name).chmod(0o755)
+    path = os.pathsep.join((str(programs), str(Path(python).parent), os.environ["PATH"]))
+    return {
+        "PATH": path,
+        "HOME": str(home),
+        "COLUMNS": "80",
+        "LANG": "C.UTF-8",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
