@@ -74,8 +74,11 @@ CASES: tuple[Case, ...] = (
     choices("nothing selected", ["-k", "nothing_like_this"]),
     choices("ids", [*SOME_IDS, "-v"]),
     choices(
-        "deselected",
-        ["--deselect=test_a.py::test_far_four[2]", "-v", "-l", "--tb=long", "-ojunit_logging=all"],
+        "deselected, long and coloured",
+        [
+            *("--deselect=test_a.py::test_far_four[2]", "-v", "-l", "--tb=long", "-rA"),
+            *("--color=yes", "-o", "junit_logging=all"),
+        ],
     ),
     Case(
         "failed and new ones",
@@ -89,7 +92,7 @@ CASES: tuple[Case, ...] = (
     ),
     choices("stepwise", ["--sw", "-v"], ["--sw", "-v"], ["--sw", "--sw-skip", "-v"], order="exact"),
     choices("collection", ["--co"]),
-    choices("colours", ["--color=yes", "-v", "-rA"]),
     choices("warnings are errors", ["-W", "error", "-q", "--tb=no", "-rN"]),
     Case("broken files", Project("broken")),
+    Case("a test ends the session", Project("leaves"), order="exact"),
 )

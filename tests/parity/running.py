@@ -155,7 +155,7 @@ class Leg:
 
     name: str
     args: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: tuple[tuple[str, str], ...] = ()
     far_roots: tuple[str, ...] = ()
     ships_all: bool = False
 
@@ -193,10 +193,19 @@ class Workspace:
         out = self.root / "out"
         shutil.rmtree(out)
         out.mkdir()
-        command = [sys.executable, "-m", "pytest", "-p", "parity_observer", *LEFT_OUT]
-        command += [f"--junitxml={out / 'junit.xml'}", *self.project.args, *leg.args, *options]
-        status, output = finish(command, self.folder / self.project.cwd, self.environment(leg))
+        status, output = finish(self.command(leg, options), self.cwd, self.environment(leg))
         return read(status, output, out, Normaliser((re.escape(str(self.root)), *leg.far_roots)))
+
+    @property
+    def cwd(self) -> Path:
+        """The folder to run in."""
+        return self.folder / self.project.cwd
+
+    def command(self, leg: Leg, options: Sequence[str]) -> list[str]:
+        """Give the command line of a run."""
+        start = [sys.executable, "-m", "pytest", "-p", "parity_observer", *LEFT_OUT]
+        junit_file = f"--junitxml={self.root / 'out' / 'junit.xml'}"
+        return [*start, junit_file, *self.project.args, *leg.args, *options]
 
     def environment(self, leg: Leg) -> dict[str, str]:
         """Give the variables of a run: ours without what would change pytest, and those named."""
@@ -210,7 +219,7 @@ class Workspace:
             "PARITY_OUT": str(self.root / "out"),
             "PYTEST_DEBUG_TEMPROOT": str(self.root / "tmp"),
             **self.project.environment,
-            **leg.environment,
+            **dict(leg.environment),
         }
 
 

@@ -415,7 +415,7 @@ def test_report_rules(plain: Observation) -> None:
 
 def test_terminal_rules(screen: Observation) -> None:
     before = with_output(screen, screen.output)
-    header = screen.output.replace("rootdir:", f"{NAMES['our header']}\nrootdir:", 1)
+    header = screen.output.replace("rootdir:", f"{NAMES['our lines']}\nrootdir:", 1)
     title = f"{' remote summary ':=^{terminal.FULL_WIDTH}}"
     ours = header.replace("short test summary", "short test summary", 1) + f"{title}\n1 worker\n"
     assert ours != screen.output

@@ -32,7 +32,7 @@ class Case(pytest.Item):
     def repr_failure(self, excinfo):
         if isinstance(excinfo.value, CaseError):
             return f"case {excinfo.value.args[0]} does not hold:\n  {excinfo.value.args[1]}"
-        return super().repr_failure(excinfo)
+        return f"case broke with {excinfo.typename}: {excinfo.value}"
 
     def reportinfo(self):
         return self.path, self.number, f"case: {self.name}"

@@ -52,11 +52,6 @@ class Common:
     def test_unexpected(self):
         pass
 
-    def test_parts(self):
-        for i in range(3):
-            with self.subTest("part", i=i):
-                self.assertNotEqual(i, 1)
-
     def test_raises(self):
         with self.assertRaisesRegex(ValueError, "x"):
             raise ValueError("y")

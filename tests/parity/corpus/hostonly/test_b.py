@@ -1,0 +1,8 @@
+"""Is fine everywhere."""
+
+import pytest
+
+
+@pytest.mark.gpu
+def test_far():
+    pass

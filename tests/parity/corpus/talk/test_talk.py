@@ -1,0 +1,42 @@
+"""Says things and waits until somebody has heard them."""
+
+import logging
+import pathlib
+import sys
+import time
+
+import pytest
+
+log = logging.getLogger("app")
+HEARD = pathlib.Path(__file__).with_name("heard")
+
+
+def wait_for(name):
+    """Wait for a file that the listener makes when it has read the line before."""
+    deadline = time.monotonic() + 20
+    while not HEARD.with_name(name).exists():
+        assert time.monotonic() < deadline, f"nobody heard {name}"
+        time.sleep(0.01)
+
+
+@pytest.mark.gpu
+def test_far():
+    print("line one")
+    print("line two", file=sys.stderr)
+    log.info("epoch 1 done")
+    wait_for("heard")
+
+
+@pytest.mark.gpu
+def test_bar():
+    for i in range(5):
+        sys.stdout.write(f"\r{i}/5")
+        sys.stdout.flush()
+    wait_for("bar")
+    print()
+    log.debug("too detailed for the screen")
+
+
+def test_here():
+    print("line three")
+    log.info("epoch 2 done")
