@@ -40,6 +40,9 @@ OPTIONS: Final[dict[str, str]] = {
 }
 """Command-line options, by the name of their value."""
 
+SIZES: Final = {"remotegpu_max_upload": "1GiB", "remotegpu_max_artifact": "256MiB"}
+"""What holds where the ini file says nothing."""
+
 INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu": ("string", "", "where marked tests run: the value of --remote"),
     "remotegpu_required": ("bool", "", "the same as --gpu-required"),
@@ -58,13 +61,13 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu_aliases": ("linelist", "", "markers that mean gpu: NAME = gpu(2)"),
     "remotegpu_max_upload": (
         "string",
-        "1GiB",
-        "the most that the project's files may take together",
+        "",
+        f"the most that the project's files may take together ({SIZES['remotegpu_max_upload']})",
     ),
     "remotegpu_max_artifact": (
         "string",
-        "256MiB",
-        "the most that one test's artifacts may take together",
+        "",
+        f"the most that one test's artifacts may take ({SIZES['remotegpu_max_artifact']})",
     ),
 }
 """Ini options: kind, default, help."""
@@ -197,10 +200,8 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         return setting.value
 
     def size(name: str) -> int:
-        return parse_size(
-            str(pick(name, INI[f"remotegpu_{name}"][1], key=f"remotegpu_{name}")),
-            f"remotegpu_{name}",
-        )
+        key = f"remotegpu_{name}"
+        return parse_size(str(pick(name, SIZES[key], key=key)), key)
 
     def lines(name: str) -> tuple[str, ...]:
         return tuple(pick(name, (), key=f"remotegpu_{name}"))

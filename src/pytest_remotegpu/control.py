@@ -14,7 +14,8 @@ from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings, split_spec
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.inplace import artifacts_root
+from pytest_remotegpu.inplace import artifacts_root, has_run, require_gpu
+from pytest_remotegpu.reports import Result
 from pytest_remotegpu.session import RemoteSession
 from pytest_remotegpu.shipping import Shipping, Start
 
@@ -92,7 +93,9 @@ class Control:
             raise pytest.UsageError(str(error)) from None
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
-        """Say what goes where, and what looks as if it should have gone too."""
+        """Say what goes where, and what looks as if it should have gone too; ``-q`` is quiet."""
+        if self._config.get_verbosity() < 0:
+            return []
         lines = [f"remote: {plan.counts(self.shapes)}"] if self._backend is not None else []
         return lines + [
             f"remote: {text}" for text in selection.near_misses(items, self.shapes, self._settings)
@@ -141,6 +144,15 @@ class Control:
         for line in plan.describe(ids, self.shapes, self._settings.origins, where, upload):
             if reporter is not None:
                 reporter.write_line(line)
+
+    def pytest_remotegpu_result(self, result: Result) -> None:
+        """Count the tests that ran where GPUs are."""
+        self._ran_on_gpu += result.shape.count > 0 and any(map(has_run, result.reports))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Let no session pass that had to use a GPU and has not."""
+        if self._settings.required and not self._settings.plan:
+            require_gpu(session, self._ran_on_gpu)
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""

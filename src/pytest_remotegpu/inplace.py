@@ -1,4 +1,4 @@
-"""What a test sees of its GPUs in the process that runs it, and what becomes of it where they are missing."""
+"""What a test sees of its GPUs in its own process, and what becomes of it without them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from pytest_remotegpu import gpu
-from pytest_remotegpu.errors import UsageError
-from pytest_remotegpu.outputs import folder_name
-from pytest_remotegpu.selection import shape_of
+from pytest_remotegpu.errors import MarkerError, UsageError
+from pytest_remotegpu.outputs import Artifacts, folder_name
+from pytest_remotegpu.selection import own_marker, shape_of
 
-__all__ = ["Gpus", "artifacts_dir", "artifacts_root", "gpu_of", "judge", "lacking"]
+__all__ = ["Gpus", "artifacts_dir", "artifacts_root", "gpu_of", "has_run", "judge", "require_gpu"]
 
-LACKING = pytest.StashKey[int]()
+NAME = "remotegpu-inplace"
 RUNNER = "remotegpu-runner"
 
 
@@ -25,7 +25,8 @@ class Gpus:
     """The GPUs of one test.
 
     :ivar type: the card's name, ``pretend`` where the host pretends. :ivar count: how many.
-    :ivar memory: bytes of one card; ``None`` where it is not known. :ivar devices: a ``torch.device`` each.
+    :ivar memory: bytes of one card; ``None`` where it is not known.
+    :ivar devices: a ``torch.device`` each.
     """
 
     type: str
@@ -34,34 +35,112 @@ class Gpus:
     devices: tuple[Any, ...]
 
 
-def lacking(config: pytest.Config) -> int:
-    """Say how many marked tests were not run here for lack of a GPU."""
-    return config.stash.get(LACKING, 0)
+class InPlace:
+    """Registered once there is something to say of a session that runs marked tests here.
+
+    :ivar lacking: how many marked tests were skipped because this host has not enough GPUs.
+    :ivar missing: for each test that is an error for that reason, the reason.
+    :ivar marked: the ids of the tests that run on this host's GPUs.
+    :ivar kept: the folders that tests asked for to keep files in.
+    """
+
+    def __init__(self) -> None:
+        self.required = False
+        self.lacking = 0
+        self.missing: dict[pytest.Item, str] = {}
+        self.marked: set[str] = set()
+        self.kept: list[Path] = []
+        self.ran = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Make an error of a test that would have been skipped."""
+        if item in self.missing:
+            pytest.fail(self.missing[item], pytrace=False)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count the marked tests that ran."""
+        self.ran += report.nodeid in self.marked and has_run(report)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Let no session pass that had to use a GPU and has not."""
+        if self.required and not hasattr(session.config, "workerinput"):
+            require_gpu(session, self.ran)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Count the skips of this kind apart from others, and say where files were kept."""
+        if self.lacking:
+            tests = f"{self.lacking} gpu test{'s' if self.lacking != 1 else ''}"
+            terminalreporter.write_line(
+                f"{tests} skipped for lack of GPUs on this host; pytest --remote=SPEC runs them"
+            )
+        files = [path for top in self.kept for path in top.rglob("*") if path.is_file()]
+        if files:
+            terminalreporter.write_line(f"artifacts: {len(files)} in {self.kept[0].parent}")
+
+
+def has_run(report: pytest.TestReport) -> bool:
+    """Say whether a report is that of a test's own body, which was not skipped."""
+    return report.when == "call" and (not report.skipped or hasattr(report, "wasxfail"))
+
+
+def require_gpu(session: pytest.Session, ran: int) -> None:
+    """Fail a session that would pass although ``ran``, the tests that used a GPU, is 0."""
+    if ran or session.exitstatus != pytest.ExitCode.OK or session.config.option.collectonly:
+        return
+    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.ensure_newline()
+        reporter.write_line("ERROR: --gpu-required: no test with the gpu mark ran on a GPU")
+
+
+def _in_place(config: pytest.Config) -> InPlace:
+    plugin: Any = config.pluginmanager.get_plugin(NAME)
+    if plugin is None:
+        plugin = InPlace()
+        config.pluginmanager.register(plugin, NAME)
+    found: InPlace = plugin
+    return found
 
 
 def judge(config: pytest.Config, items: list[pytest.Item], *, own: bool, required: bool) -> None:
-    """Skip, or fail, marked tests that this host can't run; a project's own policy stands above that.
+    """Skip, or fail, marked tests that this host can't run; a project's own policy stands above.
 
-    :param own: whether the project registers a ``gpu`` marker. :param required: whether a skip is an error.
+    :param own: whether the project registers a ``gpu`` marker.
+    :param required: whether a skip is an error.
     """
+    own = own or own_marker(config.getini("markers"))
     if own and not required:
         return
     here = len(gpu.visible_devices(os.environ))
+    plugin = _in_place(config)
+    plugin.required = required
     for item in items:
-        try:
-            shape = shape_of(item, {})
-        except UsageError as error:
-            raise pytest.UsageError(f"{item.nodeid}: {error}") from None
-        if shape is None or shape.count <= here:
+        shape = _shape(item, required=required)
+        if shape is None:
             continue
-        config.stash[LACKING] = config.stash.get(LACKING, 0) + 1
+        if shape.count <= here:
+            plugin.marked.add(item.nodeid)
+            continue
         reason = (
             f"needs {shape}, this host shows {here}; run it with --remote=SPEC (see pytest --help)"
         )
         if required:
-            item.add_marker(pytest.mark.usefixtures("_gpu_is_missing"))
+            plugin.missing[item] = reason
         else:
+            plugin.lacking += 1
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _shape(item: pytest.Item, *, required: bool) -> gpu.Shape | None:
+    """Read a test's marks; one whose arguments are none of ours means something else."""
+    try:
+        return shape_of(item, {})
+    except MarkerError as error:
+        if required:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from None
+        return None
 
 
 def artifacts_root(config: pytest.Config, given: str | None) -> Path:
@@ -86,7 +165,9 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
         root = artifacts_root(
             request.config, getattr(request.config.option, "remote_artifacts", None)
         )
+        Artifacts(root, 0).clear([request.node.nodeid])
         folder = root / folder_name(request.node.nodeid)
+        _in_place(request.config).kept.append(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -99,6 +180,11 @@ def gpu_of(request: pytest.FixtureRequest) -> Gpus:
         raise pytest.UsageError(str(error)) from None
     runner: Any = request.config.pluginmanager.get_plugin(RUNNER)
     count = runner.order.gpus if runner is not None else shape.count
+    if count == 0:
+        pytest.fail(
+            "the gpu fixtures are for tests with the gpu mark, which this one has not",
+            pytrace=False,
+        )
     torch = pytest.importorskip(
         "torch", reason="the gpu fixtures need torch, which is not installed there"
     )
