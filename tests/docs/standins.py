@@ -65,4 +65,5 @@ def variables(folder: Path, python: str) -> dict[str, str]:
         "COLUMNS": "80",
         "LANG": "C.UTF-8",
         "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONUNBUFFERED": "1",  # so that both streams mix as on a terminal
     }
