@@ -41,11 +41,19 @@ class FakeConfig:
 
 
 @dataclass
+class FakeCallspec:
+    """The marks of a test's parameters; pytest repeats them among the test's own."""
+
+    marks: list[FakeMark]
+
+
+@dataclass
 class FakeItem:
     """A test with marks, nearest first."""
 
     nodeid: str
     marks: list[FakeMark]
+    callspec: FakeCallspec | None = None
     config: FakeConfig = field(default_factory=lambda: FakeConfig([selection.OWN_LINE]))
 
     def iter_markers(self) -> Iterator[FakeMark]:
@@ -54,7 +62,7 @@ class FakeItem:
 
 def item(*marks: FakeMark, nodeid: str = "t.py::test", own: bool = False) -> pytest.Item:
     config = FakeConfig(["gpu: needs a card", selection.OWN_LINE] if own else [selection.OWN_LINE])
-    return cast("pytest.Item", FakeItem(nodeid, list(marks), config))
+    return cast("pytest.Item", FakeItem(nodeid, list(marks), config=config))
 
 
 def settings(**cli: Any) -> Settings:
@@ -82,13 +90,20 @@ def test_shapes(marks: list[FakeMark], shape: Shape | None) -> None:
     assert selection.shapes_of([item(*marks)], settings()) == [shape]
 
 
+def test_a_parameter_is_nearer_than_its_function() -> None:
+    test = FakeItem("t.py::test[4]", [gpu(2), gpu(4)], callspec=FakeCallspec([gpu(4)]))
+    assert selection.shape_of(cast("pytest.Item", test), {}) == Shape(4)
+
+
 def test_without_an_alias_its_marker_means_nothing() -> None:
     assert selection.shape_of(item(hpc), {}) is None
 
 
 def test_all_are_shipped_where_that_is_asked_for() -> None:
-    tests = [item(), item(gpu(2)), item(slow)]
-    assert selection.shapes_of(tests, settings(remote_all=True)) == [Shape(0), Shape(2), Shape(0)]
+    everything = settings(remote_all=True)
+    tests = [item(), item(gpu(3)), item(gpu(2)), item(slow)]
+    assert selection.shapes_of(tests, everything) == [Shape(2), Shape(3), Shape(2), Shape(2)]
+    assert selection.shapes_of([item(), item(slow)], everything) == [Shape(0), Shape(0)]
 
 
 def test_no_tests() -> None:
