@@ -94,5 +94,4 @@ CASES: tuple[Case, ...] = (
     choices("collection", ["--co"]),
     choices("warnings are errors", ["-W", "error", "-q", "--tb=no", "-rN"]),
     Case("broken files", Project("broken")),
-    Case("a test ends the session", Project("leaves"), order="exact"),
 )

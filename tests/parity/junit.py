@@ -20,12 +20,14 @@ class Junit:
     Attributes:
         suite: the attributes of the suite and of the element around it.
         cases: each case as text, with all that it holds, counted.
-        ours: `classname::name` of each case that carries one of our own properties.
+        names: `classname::name` of each case.
+        ours: the names of the cases that carry one of our own properties.
         properties: all properties of our own, for the tests of them.
     """
 
     suite: dict[str, str] = field(default_factory=dict)
     cases: Counter[str] = field(default_factory=Counter)
+    names: frozenset[str] = frozenset()
     ours: frozenset[str] = frozenset()
     properties: tuple[tuple[str, str], ...] = ()
 
@@ -58,6 +60,11 @@ def own_properties(case: ET.Element) -> list[tuple[str, str]]:
     return [(element.get("name", ""), element.get("value", "")) for element in found]
 
 
+def full_name(case: ET.Element) -> str:
+    """Give the name of a case with its class."""
+    return f"{case.get('classname')}::{case.get('name')}"
+
+
 def parse(path: Path, normal: Normaliser) -> Junit:
     """Read one junit file; a file that is no XML raises `ParseError`."""
     suites = ET.parse(path).getroot()
@@ -70,8 +77,7 @@ def parse(path: Path, normal: Normaliser) -> Junit:
             for name, value in attributes(element, normal).items()
         },
         cases=Counter("\n".join(render(case, normal)) for case in cases),
-        ours=frozenset(
-            f"{case.get('classname')}::{case.get('name')}" for case in cases if own_properties(case)
-        ),
+        names=frozenset(map(full_name, cases)),
+        ours=frozenset(full_name(case) for case in cases if own_properties(case)),
         properties=tuple(pair for case in cases for pair in own_properties(case)),
     )

@@ -58,6 +58,7 @@ NORMALISED: tuple[Rule, ...] = (
         r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:[+-]\d\d:\d\d|Z)?",
         "<when>",
     ),
+    Rule("age of the cache", Place.TEXT, r"\bcache from \d+:\d\d:\d\d ago", "cache from <t> ago"),
     Rule("pids", Place.TEXT, r"\bpid[ =:]+\d+", "pid <pid>"),
     Rule("progress", Place.PROGRESS_LINE, r"\s*(?:\x1b\[[\d;]*m)*\s*\[\s*\d+%\](?:\x1b\[[\d;]*m)*"),
     Rule("junit durations", Place.JUNIT_ATTRIBUTE, r"time"),

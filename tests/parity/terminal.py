@@ -16,6 +16,7 @@ BLOCK = re.compile(r"^_+ (?P<title>\S.*) _+$")
 FILES = re.compile(r"^-+ (?P<title>generated .*) -+$")
 DOTS = re.compile(r"^(?P<file>\S+\.\w+ )?(?P<letters>[.,FEsxXRuy-]+)$")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
+QUIET = re.compile(r"^(?:\d+ [a-z]+|no tests ran).* in <t>$")
 START = "test session starts"
 FULL_WIDTH = 100
 # A separator line loses some of its length when what it says is normalised.
@@ -48,11 +49,16 @@ def is_separator(line: str, pattern: re.Pattern[str]) -> str | None:
     return None if found is None else found["title"]
 
 
+def quiet_count(line: str) -> str | None:
+    """Give the last line of a terse run, which is no separator, else None."""
+    return line if QUIET.match(COLOUR.sub("", line)) else None
+
+
 def split(lines: list[str]) -> list[tuple[str, list[str]]]:
     """Cut the output at its titled lines."""
     parts: list[tuple[str, list[str]]] = [("", [])]
     for line in lines:
-        title = is_separator(line, TITLE) or is_separator(line, FILES)
+        title = is_separator(line, TITLE) or is_separator(line, FILES) or quiet_count(line)
         if title is None:
             parts[-1][1].append(line)
         else:
@@ -61,7 +67,9 @@ def split(lines: list[str]) -> list[tuple[str, list[str]]]:
 
 
 def failure_blocks(lines: list[str]) -> Counter[str]:
-    """Count the blocks of a FAILURES-like section, each with its title."""
+    """Count the blocks of a FAILURES-like section, each with its title; without titles, lines."""
+    if not any(is_separator(line, BLOCK) for line in lines):
+        return Counter(line for line in lines if line.strip())
     blocks: list[list[str]] = [[]]
     for line in lines:
         if is_separator(line, BLOCK) is not None:

@@ -342,6 +342,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "durations in a line": ("0.12s call     test_a", "12.00s call     test_a"),
     "total duration": ("3 passed in 0.10s", "3 passed in 61.00s (0:01:01)"),
     "timestamps": ("at 2024-05-06T07:08:09.123456+00:00", "at 2025-01-01T00:00:00Z"),
+    "age of the cache": ("(cache from 0:00:03 ago,", "(cache from 1:00:00 ago,"),
     "pids": ("This process (pid=12)", "This process (pid=99)"),
     "progress": (
         "test_a.py::test_b PASSED   [  1%]",
@@ -355,6 +356,7 @@ KEPT = {
     "durations in a line": ("it took 0.12s to fail", "it took 0.13s to fail"),
     "total duration": ("in 3 days", "in 4 days"),
     "timestamps": ("2024-05-06", "2024-05-07"),
+    "age of the cache": ("0:00:03 ago", "0:00:04 ago"),
     "pids": ("pid_file 12", "pid_file 13"),
     "progress": ("loss [ 10]", "loss [ 20]"),
 }

@@ -140,6 +140,15 @@ def test_unittest_subtests(lab: Lab) -> None:
         assert kinds == {"passed": 6, "failed": 2}
 
 
+def test_a_far_test_ends_the_session(lab: Lab) -> None:
+    """Plainly, the exception cuts the hooks of that item short; far away they are gone through."""
+    case = Case("exit", Project("leaves"), order="exact")
+    (plain,), (other,) = (lab.results(case, leg) for leg in (PLAIN, LOCAL))
+    found = [d for d in differences(plain, other, case.order) if d.field != "hooks"]
+    assert not found, explain(found)
+    assert other.status == 7
+
+
 def test_asyncio_loops(lab: Lab) -> None:
     pytest.importorskip("pytest_asyncio", reason="needs: pip install pytest-asyncio")
     case = Case("event loops", Project("asyncs"))

@@ -71,7 +71,7 @@ def test_stdin_is_empty():
 @gpu
 def test_nested(pytester):
     pytester.makepyfile("def test_in(): pass\ndef test_out(): assert 0")
-    result = pytester.runpytest_inprocess("-q", "--tb=no", "-p", "no:hypothesispytest")
+    result = pytester.runpytest_inprocess("-qq", "--tb=no", "-p", "no:hypothesispytest")
     result.assert_outcomes(passed=1, failed=1)
 
 
