@@ -164,6 +164,12 @@ class Control:
         """Answer for a test that is being replayed."""
         return self._session.replayer.answer(item) if self._session is not None else None
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> None:
+        """Give a test that had sub-tests the outcome that pytest gives it there."""
+        if self._session is not None and report.when == "call":
+            self._session.replayer.settle(report)
+
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the closing section."""

@@ -90,6 +90,9 @@ class News:
                 self._take_log(worker, event)
             case events.Artifact(item=place):
                 self._artifacts.take(lane.open_test(place).item.nodeid, event)
+            case events.Junit(item=place):
+                test = lane.open_test(place) if place >= 0 else None
+                self._replayer.write_junit(test, from_text(event.name), from_text(event.value))
             case events.Wants():
                 self._take_wants(lane, worker, event)
             case events.Need():

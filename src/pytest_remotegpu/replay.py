@@ -97,6 +97,22 @@ class Replayer:
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
+    def settle(self, report: pytest.TestReport) -> None:
+        """Let a test fail for its failed sub-tests, at the moment at which pytest does."""
+        settled = self._current.settled.get(id(report)) if self._current is not None else None
+        if settled is not None:
+            report.outcome, report.longrepr = settled  # type: ignore[assignment]
+
+    def write_junit(self, test: Shipped | None, name: str, value: str) -> None:
+        """Do here what the fixtures ``record_xml_attribute`` and ``record_testsuite_property`` do."""
+        for plugin in self._config.pluginmanager.get_plugins():
+            if type(plugin).__name__ != "LogXML":
+                continue
+            if test is None:
+                plugin.add_global_property(name, value)
+            else:
+                plugin.node_reporter(test.item.nodeid).add_attribute(name, value)
+
     # warnings
 
     def warn(self, event: events.Warned, nodeid: str) -> None:

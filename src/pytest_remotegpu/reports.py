@@ -65,6 +65,7 @@ class Shipped:
     gpu: str = ""
     reports: list[pytest.TestReport] = field(default_factory=list)
     warnings: list[events.Warned] = field(default_factory=list)
+    settled: dict[int, tuple[str, str]] = field(default_factory=dict)
     _sections: list[tuple[str, str]] = field(default_factory=list)
     _pieces: list[bytes] = field(default_factory=list)
     _keywords: dict[str, Any] = field(default_factory=dict)
@@ -110,6 +111,7 @@ class Shipped:
         """Let go of what has been shown."""
         self.reports = []
         self.warnings = []
+        self.settled = {}
         self._sections = []
         self._keywords = {}
 
@@ -122,7 +124,14 @@ class Shipped:
             self._keywords = {from_text(name): 1 for name in event.keywords}
         data = events.unpack_report(event, self._sections, self._keywords)
         data["nodeid"], data["location"] = self.item.nodeid, self.item.location
+        text_only = data.pop(events.TEXT_ONLY, False)
+        settled = data.pop(events.SETTLED, None)
+        _show_parts(data)
         report = _from_data(self.item.config, data)
+        if text_only and isinstance(report.longrepr, str):
+            report.longrepr = _Representation(report.longrepr)  # type: ignore[assignment]
+        if settled is not None:
+            self.settled[id(report)] = _check_settled(settled)
         report.user_properties = [*report.user_properties, *self._properties()]
         self.reports.append(report)
 
@@ -187,6 +196,39 @@ class Shipped:
         return Result(self.worker, self.shape, self.gpu, self.reports)
 
 
+class _Shown(str):
+    """Text that stands for an object: it is its own ``repr``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _show_parts(data: dict[str, Any]) -> None:
+    """Show a sub-test's parameters as they were there: pytest's own travel as the text of their ``repr``."""
+    context = data.get("_subtest.context")
+    kwargs = context.get("kwargs") if isinstance(context, dict) else None
+    if isinstance(context, dict) and isinstance(kwargs, dict) and hasattr(pytest, "SubtestReport"):
+        shown = {k: _Shown(v) if isinstance(v, str) else v for k, v in kwargs.items()}
+        data["_subtest.context"] = {**context, "kwargs": shown}
+
+
+class _Representation:
+    """An error that is shown as text and has no place to name: a fixture that is missing, say."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def toterminal(self, writer: Any) -> None:
+        """Write the text as pytest writes such errors."""
+        for line in self._text.splitlines():
+            writer.line(line)
+
+
 def _from_data(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
     try:
         report = config.hook.pytest_report_from_serializable(config=config, data=data)
@@ -223,6 +265,13 @@ def _check(report: Any) -> None:
         crash = getattr(longrepr, "reprcrash", None)
         if crash is not None and not isinstance(crash.message, str):
             raise ProtocolError("a traceback whose message is no text")
+
+
+def _check_settled(settled: Any) -> tuple[str, str]:
+    match settled:
+        case (str() as outcome, str() as text) if outcome in OUTCOMES:
+            return outcome, text
+    raise ProtocolError(f"a settled outcome that reads {settled!r}")
 
 
 def _check_skip(longrepr: Any) -> None:

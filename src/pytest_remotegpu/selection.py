@@ -33,11 +33,15 @@ def own_marker(lines: Iterable[str]) -> bool:
 def shape_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> Shape | None:
     """Merge the marks of a test; ``None`` for a test that has none.
 
+    Those of its parameters are the nearest; pytest itself gives them after those of the function.
+
     :raises MarkerError: for an ill-formed mark.
     """
+    callspec: Any = getattr(item, "callspec", None)
+    of_parameters = () if callspec is None else callspec.marks
     marks = [
         (mark.args, mark.kwargs) if mark.name == gpu.MARK else ((), aliases[mark.name])
-        for mark in item.iter_markers()
+        for mark in (*of_parameters, *item.iter_markers())
         if mark.name == gpu.MARK or mark.name in aliases
     ]
     return gpu.merge_marks(marks) if marks else None
@@ -56,10 +60,16 @@ def shapes_of(items: Sequence[pytest.Item], settings: Settings) -> list[Shape | 
         except MarkerError as error:
             errors.append(f"{item.nodeid}: {error}")
             shape = None
-        shapes.append(Shape(0) if shape is None and settings.ship_all else shape)
+        shapes.append(shape)
     if errors:
         raise UsageError(_report(errors, own_marker(items[0].config.getini("markers"))))
-    return shapes
+    return _all_far(shapes) if settings.ship_all else shapes
+
+
+def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:
+    """Send tests without a mark along with those that ask for least, so that no worker is rented for them."""
+    least = min((shape for shape in shapes if shape is not None), default=Shape(0))
+    return [shape or least for shape in shapes]
 
 
 def _report(errors: list[str], own: bool) -> str:

@@ -143,6 +143,7 @@ class Shipping:
             "umask": _umask(),
             "live": self._config.getoption("capture", "fd") in ("no", "tee-sys"),
             "log_level": self._log_level(),
+            "junit": self._junit_family(),
             **context,
         }
         return orders.Order(
@@ -218,6 +219,11 @@ class Shipping:
         if self._config.getoption("log_file", None) or self._config.getini("log_file"):
             levels.append(self._level("log_file_level"))
         return min(levels, default=None)
+
+    def _junit_family(self) -> str:
+        """Give the format of the junit file, where one is written."""
+        given = self._config.getoption("xmlpath", None)
+        return str(self._config.getini("junit_family")) if given else ""
 
     def _level(self, name: str) -> int:
         """Read a level as pytest does: option, ini, then ``log_level``, else the root logger's."""

@@ -14,7 +14,7 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import plain
 
 __all__ = [
-    "FAILED", "OVER", "Artifact", "Batch", "CollectFailed", "Collected", "Crashed", "Ended", "Event", "Exited", "Finished",
+    "FAILED", "OVER", "Artifact", "Batch", "CollectFailed", "Collected", "Crashed", "Ended", "Event", "Exited", "Finished", "Junit",
     "Live", "Log", "Need", "NotFound", "Note", "Phase", "Report", "Section", "SkippedThere", "StartFailed", "Started",
     "StretchEnded", "Warned", "Wants", "pack_report", "unpack_report",
 ]  # fmt: skip
@@ -162,6 +162,14 @@ class SkippedThere(_Event, frozen=True, tag=21):
     reason: plain.Text
 
 
+class Junit(_Event, frozen=True, tag=22):
+    """An attribute of a test's element in the junit file; with ``item`` -1 a property of the suite."""
+
+    item: int
+    name: plain.Text
+    value: plain.Text
+
+
 class Exited(_Event, frozen=True, tag=16):
     """A test ended the session, as ``pytest.exit`` (with its status) or an interrupt does."""
 
@@ -197,7 +205,7 @@ class Ended(_Event, frozen=True, tag=20):
 
 Event = (
     Collected | Wants | Started | Section | Report | Finished | Warned | Live | Log | Artifact | CollectFailed
-    | NotFound | SkippedThere | StretchEnded | Crashed | StartFailed | Exited | Need | Note | Phase | Ended
+    | NotFound | SkippedThere | StretchEnded | Crashed | StartFailed | Exited | Junit | Need | Note | Phase | Ended
 )  # fmt: skip
 
 
@@ -229,6 +237,14 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "sections")
 OWN: Final = ("nodeid", "location")
 """What the user's side knows better and so never travels."""
+
+
+TEXT_ONLY: Final = "$remotegpu_text_only"
+"""A key beside a report's own: its ``longrepr`` was an object that pytest serialises as its text."""
+
+
+SETTLED: Final = "$remotegpu_settled"
+"""The same: outcome and text that the report takes on once it is asked for its status."""
 
 
 def pack_report(

@@ -109,7 +109,7 @@ def unpack(data: bytes | memoryview) -> Any:
 
 
 def reduce(value: Any, changed: list[str], where: str = "", depth: int = 0) -> Any:
-    """Make any object plain: subclasses lose their class, what is no data becomes its ``repr``.
+    """Make any object plain: subclasses lose their class, what is no data becomes its text.
 
     :param changed: receives a line for each object that had to be turned to text.
     :param where: the path to ``value``, for those lines.
@@ -149,8 +149,8 @@ def _reduce_dict(value: dict[Any, Any], changed: list[str], where: str, depth: i
 
 def _as_text(value: Any, changed: list[str], where: str) -> str:
     try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001  a user's __repr__ may raise anything
-        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+        text = str(value)
+    except Exception as error:  # noqa: BLE001  a user's __str__ may raise anything
+        text = f"<{type(value).__name__} whose text raised {type(error).__name__}>"
     changed.append(f"{where} ({type(value).__module__}.{type(value).__qualname__})")
     return text

@@ -79,18 +79,22 @@ class ReportSender:
         self._config = config
         self._paths = paths
         self._sections: dict[tuple[str, str], int] = {}
-        self._keywords_sent = False
+        self._keywords: list[str] | None = None
         self._warned = False
         self._sent_bytes = 0
 
     def begin(self) -> None:
         """Forget the test before."""
         self._sections.clear()
-        self._keywords_sent = False
+        self._keywords = None
         self._sent_bytes = 0
 
-    def send(self, item: int, report: pytest.TestReport) -> None:
-        """Send a report and those of its sections that have not been sent yet."""
+    def send(self, item: int, report: pytest.TestReport, *, settle: bool = False) -> None:
+        """Send a report and those of its sections that have not been sent yet.
+
+        :param settle: whether the test had sub-tests: pytest then lets it fail for them once it is
+            asked for the test's status, which only this side can answer.
+        """
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         if data is None:
             return
@@ -98,12 +102,21 @@ class ReportSender:
         sections = [
             self._section(item, str(name), str(text)) for name, text in data.pop("sections", ())
         ]
-        if self._paths and data.get("longrepr") is not None:
-            _move_paths(data["longrepr"], *self._paths)
+        longrepr = data.get("longrepr")
+        if self._paths and longrepr is not None:
+            _move_paths(longrepr, *self._paths)
+        if isinstance(longrepr, str) and not isinstance(report.longrepr, str):
+            data[events.TEXT_ONLY] = True
+        if settle:
+            before = report.outcome
+            self._config.hook.pytest_report_teststatus(report=report, config=self._config)
+            if report.outcome != before:
+                data[events.SETTLED] = (report.outcome, str(report.longrepr))
+        keywords = list(data.get("keywords", ()))
         packed = events.pack_report(
-            item, data, sections, keywords=not self._keywords_sent, changed=changed
+            item, data, sections, keywords=keywords != self._keywords, changed=changed
         )
-        self._keywords_sent = True
+        self._keywords = keywords
         self._emitter.put(packed)
         if changed and not self._warned:
             self._warned = True

@@ -22,6 +22,7 @@ from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import artifacts, logs, options, rebuild
 from pytest_remotegpu.worker.emit import Emitter, ReportSender
+from pytest_remotegpu.worker.junit import JunitFixtures
 from pytest_remotegpu.worker.quiet import QuietReporter
 
 __all__ = ["PLUGIN_NAME", "Runner", "main"]
@@ -76,6 +77,7 @@ class Runner:
         self.matcher: rebuild.Matcher
         self.payload: dict[str, Any] = {}
         self.current = -1
+        self.has_parts = False
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
         self.failed_files: set[str] = set()
         self.wanted_files = {str(Path(path)) for path in order.options["files"]}
@@ -113,6 +115,8 @@ class Runner:
                 self.emitter.put(events.Note(to_text(text)))
         options.apply(config.option, values)
         config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
+        fixtures = JunitFixtures(self.emitter, self.options["junit"], lambda: self.current)
+        config.pluginmanager.register(fixtures, "remotegpu-runner-junit")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -222,6 +226,7 @@ class Runner:
         item = self.matcher.items[place]
         assert item is not None
         self.sender.begin()
+        self.has_parts = False
         self.emitter.current = self.current = place
         self.emitter.following = place + 1
         self.emitter.put(events.Started(place))
@@ -250,7 +255,10 @@ class Runner:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self.current < 0:
             return
-        self.sender.send(self.current, report)
+        if type(report) is not pytest.TestReport:
+            self.has_parts = True
+        settle = self.has_parts and report.when == "call" and type(report) is pytest.TestReport
+        self.sender.send(self.current, report, settle=settle)
         if report.when != "teardown":
             self.emitter.flush()
 
