@@ -1,4 +1,4 @@
-"""Markers in use elsewhere: what ``remotegpu_aliases`` makes of them, and what is said without it."""
+"""Markers in use elsewhere: what ``remotegpu_aliases`` makes of them, and what without it."""
 
 from __future__ import annotations
 

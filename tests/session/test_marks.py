@@ -197,7 +197,9 @@ def test_each_shape_gets_what_it_asked_for(pytester: pytest.Pytester) -> None:
 
         def test_here(): assert "REMOTEGPU_WORKER" not in os.environ
 
-        @pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.gpu(n)) for n in (1, 2, 3)])
+        SHAPES = [pytest.param(n, marks=pytest.mark.gpu(n)) for n in (1, 2, 3)]
+
+        @pytest.mark.parametrize("n", SHAPES)
         def test_far(n, record_property):
             record_property("pid", os.getpid())
             assert os.environ["REMOTEGPU_WORKER"].startswith("local-")
