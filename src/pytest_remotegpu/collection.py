@@ -54,6 +54,7 @@ class Collection:
             if callspec
             else {},
             "indices": dict(callspec.indices) if callspec else {},
+            "id": callspec.id if callspec else "",
             "marks": _pickled(list(callspec.marks)) if callspec else None,
         }
 

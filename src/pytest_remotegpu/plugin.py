@@ -85,7 +85,7 @@ def pytest_load_initial_conftests(
     shows_help = bool(used & {"--help", "-h"})
     group = parser.getgroup("remotegpu")
     for option, (dest, metavar, text) in ARGUMENTS.items():
-        if (option in used or shows_help) and not _is_taken(parser, option, metavar):
+        if (option in used or shows_help) and not _is_taken(parser, args, option, metavar):
             kind: dict[str, Any] = (
                 {"action": "store_true"} if metavar is None else {"metavar": metavar}
             )
@@ -93,9 +93,13 @@ def pytest_load_initial_conftests(
     return result
 
 
-def _is_taken(parser: pytest.Parser, option: str, metavar: str | None) -> bool:
+def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str | None) -> bool:
+    """Say whether a conftest has registered this option; the other arguments may be required ones."""
     probe = f"{option}=probe" if metavar else option
-    _known, unknown = parser.parse_known_and_unknown_args([probe])
+    try:
+        _known, unknown = parser.parse_known_and_unknown_args([probe, *args])
+    except pytest.UsageError:
+        return False  # pytest's own parsing will say what is wrong
     return probe not in unknown
 
 

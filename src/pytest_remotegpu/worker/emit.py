@@ -59,6 +59,8 @@ class Emitter:
                 if fds:
                     socket.send_fds(self._channel, [data[:1]], fds)
                     data = data[1:]
+                    for fd in fds:
+                        os.close(fd)
                 self._channel.sendall(data)
             except OSError:
                 os._exit(71)

@@ -38,6 +38,7 @@ class Wanted:
     count: int
     values: dict[str, bytes | None]
     indices: dict[str, int]
+    id: str
     marks: bytes | None
 
 
@@ -143,7 +144,9 @@ def _rebuild(siblings: list[pytest.Item], wanted: Wanted) -> tuple[pytest.Item |
     rebuilt: pytest.Function = pytest.Function.from_parent(
         sibling.parent,
         name=wanted.name,
-        callspec=dataclasses.replace(callspec, params=params, indices=wanted.indices, marks=marks),
+        callspec=dataclasses.replace(
+            callspec, params=params, indices=wanted.indices, marks=marks, _idlist=type(callspec._idlist)([wanted.id])
+        ),
         fixtureinfo=sibling._fixtureinfo,
         originalname=sibling.originalname,
     )

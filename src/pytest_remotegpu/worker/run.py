@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -22,23 +21,41 @@ __all__ = ["RunnerHandle"]
 
 TAIL: Final = 2**16
 """Bytes of uncaptured output that are kept for a crash report."""
+AT_ONCE: Final = 8 * 2**20
+"""Bytes of events to take in before they are passed on."""
 _BATCH: Final = msgspec.msgpack.Decoder(events.Batch)
 
 
 class Tail:
-    """The last bytes of a stream."""
+    """The last bytes of a stream, in two parts: read before the last look at the events, and since.
+
+    A test whose start is found by a look can have written only what was read since the look before.
+    """
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self._before = bytearray()
+        self._since = bytearray()
 
     def add(self, data: bytes | bytearray) -> None:
-        self._data += data
-        del self._data[:-TAIL]
+        """Append what was read."""
+        self._since += data
+        del self._since[:-TAIL]
+
+    def forget(self) -> None:
+        """Drop what can't be of the test that has just begun."""
+        self._before.clear()
+
+    def looked(self) -> None:
+        """Take note that all events up to now are known."""
+        self._before += self._since
+        del self._before[:-TAIL]
+        self._since.clear()
 
     def take(self) -> bytes:
         """Give what is kept, and forget it."""
-        data = bytes(self._data)
-        self._data.clear()
+        data = bytes(self._before + self._since)
+        self._before.clear()
+        self._since.clear()
         return data
 
 
@@ -47,7 +64,7 @@ class RunnerHandle:
 
     :ivar ends: what the child must get: its socket, its stdout and its stderr.
     :ivar current: the place of the running test; -1 for none.
-    :ivar over: whether the session said that it ended; :ivar failed: whether it could not begin.
+    :ivar over: whether the session said that it ended.
     """
 
     def __init__(self) -> None:
@@ -68,7 +85,6 @@ class RunnerHandle:
         self.following = -1
         self.failures = 0
         self.over = False
-        self.failed = False
         self.progressed = False
         self.closed = False
 
@@ -80,34 +96,37 @@ class RunnerHandle:
         with contextlib.suppress(OSError):
             self.channel.setblocking(False)
 
-    def read(self) -> Iterator[events.Batch]:
-        """Yield the batches that have come.
+    def read(self) -> list[events.Batch]:
+        """Give the batches that have come.
 
         :raises ProtocolError: where a test wrote on the runner's socket.
         """
-        while not self.closed:
+        batches: list[events.Batch] = []
+        size = 0
+        while not self.closed and size < AT_ONCE:
             try:
                 chunk, fds, _flags, _address = socket.recv_fds(self.channel, 2**18, 2)
             except BlockingIOError:
-                return
+                break
             except OSError:
                 chunk, fds = b"", []
             self.captured += fds
-            if not chunk:
-                self.closed = True
-                return
-            for body in self._frames.feed(chunk):
-                batch = _decode(body)
-                self._follow(batch)
-                yield batch
+            self.closed = not chunk
+            size += len(chunk)
+            batches += [_decode(body) for body in self._frames.feed(chunk)]
+        for batch in batches:
+            self._follow(batch)
+        if size < AT_ONCE:
+            for tail in self.tails.values():
+                tail.looked()
+        return batches
 
     def _follow(self, batch: events.Batch) -> None:
         if batch.current >= 0 and batch.current != self.current:
             self.progressed = True
             for tail in self.tails.values():
-                tail.take()
-        self.over = batch.current in (events.OVER, events.FAILED)
-        self.failed = batch.current == events.FAILED
+                tail.forget()
+        self.over = batch.current in {events.OVER, events.FAILED}
         self.current = max(batch.current, -1)
         self.following = batch.following
         self.failures = batch.failures

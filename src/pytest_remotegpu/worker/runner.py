@@ -78,6 +78,7 @@ class Runner:
         self.payload: dict[str, Any] = {}
         self.current = -1
         self.has_parts = False
+        self.captures = False
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
         self.failed_files: set[str] = set()
         self.wanted_files = {str(Path(path)) for path in order.options["files"]}
@@ -125,7 +126,7 @@ class Runner:
         self.sender = ReportSender(self.emitter, session.config, paths)
         logs.forward(session.config, self.emitter, self.options["log_level"])
         sys.breakpointhook = _no_breakpoint
-        self.emitter.flush([os.dup(1), os.dup(2)] if _captures_fds(session.config) else None)
+        self.emitter.flush()
 
     # collection
 
@@ -250,6 +251,14 @@ class Runner:
         self.emitter.put(events.Finished(place))
         self.emitter.current = -1
         self.emitter.failures = session.testsfailed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Hand the supervisor what pytest captures into, so that a crash does not take it along."""
+        if self.captures or not _captures_fds(item.config):
+            return
+        self.captures = True
+        self.emitter.flush([os.dup(1), os.dup(2)])
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -224,7 +224,7 @@ class Supervisor:
         runner.send(self._order_for_runner())
         self._selector.register(runner.channel, selectors.EVENT_READ, self._read_runner)
         for fd in runner.outputs:
-            self._selector.register(fd, selectors.EVENT_READ, self._read_outputs)
+            self._selector.register(fd, selectors.EVENT_READ, self._read_runner_first)
         runner.pid = self._starter.start(runner.ends)
 
     def _order_for_runner(self) -> orders.Order:
@@ -262,8 +262,9 @@ class Supervisor:
             return
         time.sleep(COALESCE)
         try:
-            for batch in runner.read():
-                self._read_outputs()
+            batches = runner.read()
+            self._read_outputs()
+            for batch in batches:
                 self._pass_batch(batch)
         except ProtocolError as error:
             runner.closed = True
@@ -271,6 +272,11 @@ class Supervisor:
             self._emit(events.Note(to_text(f"a test wrote on the runner's own socket: {error}")))
         if runner.closed:
             self._unregister(runner.channel)
+
+    def _read_runner_first(self) -> None:
+        """Read events before output: what a crash leaves on a pipe belongs to the test that began."""
+        self._read_runner()
+        self._read_outputs()
 
     def _pass_batch(self, batch: events.Batch) -> None:
         encoded = batch.events
@@ -280,9 +286,9 @@ class Supervisor:
             self._stretch_open = False
             if self._finishing and self._runner is not None:
                 self._runner.send(orders.Finish())
-        if self._runner is not None and self._runner.over:
+        if batch.current in {events.OVER, events.FAILED} and self._runner is not None:
             self._exit_by = time.monotonic() + EXIT_GRACE
-            if self._runner.failed:
+            if batch.current == events.FAILED:
                 said = b"".join(tail.take() for tail in self._runner.tails.values())
                 self._emit(events.StartFailed(to_text(said.decode("utf-8", "replace")), usage=True))
 
@@ -322,9 +328,10 @@ class Supervisor:
         self._go_on(runner)
 
     def _drain(self, runner: RunnerHandle) -> None:
-        for batch in runner.read():
+        while batches := runner.read():
             self._read_outputs()
-            self._pass_batch(batch)
+            for batch in batches:
+                self._pass_batch(batch)
         self._read_outputs()
         for fileobj in (runner.channel, *runner.outputs):
             self._unregister(fileobj)
