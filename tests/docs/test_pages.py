@@ -12,9 +12,11 @@ from docs import blocks
 NOT_RUN = [
     ("README.md", ".ci/run runs it as 'quickstart'"),
     ("README.md", ".ci/run runs it as 'tests'"),
+    ("ci.md", "a workflow of GitHub, which needs a runner and a GPU host"),
 ]
 
 
+@pytest.mark.timeout(300)  # a page may start a dozen sessions
 @pytest.mark.skipif(
     sys.platform == "win32", reason="local:cpu and the commands need a POSIX system"
 )
