@@ -15,6 +15,7 @@ from pytest_remotegpu.config import Settings, split_spec
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.inplace import artifacts_root, has_run, require_gpu
+from pytest_remotegpu.outputs import clear
 from pytest_remotegpu.reports import Result
 from pytest_remotegpu.session import RemoteSession
 from pytest_remotegpu.shipping import Shipping, Start
@@ -115,13 +116,16 @@ class Control:
                 return True
             if self._backend is None or all(shape is None for shape in self.shapes):
                 return None
+            kept = artifacts_root(session.config, self._settings.artifacts)
+            pairs = zip(session.items, self.shapes, strict=True)
+            clear(kept, (item.nodeid for item, shape in pairs if shape is not None))
             self._session = RemoteSession(
                 session,
                 self._settings,
                 self._backend,
                 collection=self._collection,
                 shipping=self._shipping,
-                artifacts_dir=artifacts_root(session.config, self._settings.artifacts),
+                artifacts_dir=kept,
             )
             for message, _when in self._early_warnings:
                 self._session.replayer.seen_here(message)

@@ -11,8 +11,9 @@ import pytest
 
 from pytest_remotegpu import gpu
 from pytest_remotegpu.errors import MarkerError, UsageError
-from pytest_remotegpu.outputs import Artifacts, folder_name
+from pytest_remotegpu.outputs import clear, folder_name
 from pytest_remotegpu.selection import own_marker, shape_of
+from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["Gpus", "artifacts_dir", "artifacts_root", "gpu_of", "has_run", "judge", "require_gpu"]
 
@@ -51,6 +52,7 @@ class InPlace:
         self.marked: set[str] = set()
         self.kept: list[Path] = []
         self.ran = 0
+        self._told = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -67,6 +69,12 @@ class InPlace:
         if self.required and not hasattr(session.config, "workerinput"):
             require_gpu(session, self.ran)
 
+    def pytest_remotegpu_summary(self, summary: RunSummary) -> None:
+        """Count the files of tests that ran here with those that came back."""
+        summary.artifacts += len(self._files())
+        self._told = True
+
+    @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Count the skips of this kind apart from others, and say where files were kept."""
         if self.lacking:
@@ -74,9 +82,16 @@ class InPlace:
             terminalreporter.write_line(
                 f"{tests} skipped for lack of GPUs on this host; pytest --remote=SPEC runs them"
             )
-        files = [path for top in self.kept for path in top.rglob("*") if path.is_file()]
-        if files:
+        files = self._files()
+        if files and not self._told:
             terminalreporter.write_line(f"artifacts: {len(files)} in {self.kept[0].parent}")
+
+    def _files(self) -> list[Path]:
+        return [path for top in self.kept for path in top.rglob("*") if _is_plain(path)]
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def has_run(report: pytest.TestReport) -> bool:
@@ -165,7 +180,7 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
         root = artifacts_root(
             request.config, getattr(request.config.option, "remote_artifacts", None)
         )
-        Artifacts(root, 0).clear([request.node.nodeid])
+        clear(root, [request.node.nodeid])
         folder = root / folder_name(request.node.nodeid)
         _in_place(request.config).kept.append(folder)
     folder.mkdir(parents=True, exist_ok=True)

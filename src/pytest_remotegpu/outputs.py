@@ -15,7 +15,7 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["Artifacts", "folder_name", "safe_parts"]
+__all__ = ["Artifacts", "clear", "folder_name", "safe_parts"]
 
 LONGEST_PART: Final = 200
 DEEPEST: Final = 20
@@ -80,12 +80,6 @@ class Artifacts:
         """How many whole files have come."""
         return sum(len(received.whole) for received in self._tests.values())
 
-    def clear(self, nodeids: Iterable[str]) -> None:
-        """Take away what an earlier session left for these tests."""
-        if self.root.is_dir():
-            for nodeid in nodeids:
-                _remove(self.root / folder_name(nodeid))
-
     def take(self, nodeid: str, piece: events.Artifact, attempt: str = "") -> None:
         """Write a piece of a file.
 
@@ -120,6 +114,13 @@ class Artifacts:
             raise ProtocolError(
                 f"artifact {target.name!r} is a file and a folder at once: {error}"
             ) from None
+
+
+def clear(root: Path, nodeids: Iterable[str]) -> None:
+    """Take away what an earlier session left for these tests below ``root``."""
+    if root.is_dir():
+        for nodeid in nodeids:
+            _remove(root / folder_name(nodeid))
 
 
 def _remove(folder: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_remotegpu.errors import ProtocolError
-from pytest_remotegpu.outputs import Artifacts, folder_name, safe_parts
+from pytest_remotegpu.outputs import Artifacts, clear, folder_name, safe_parts
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import to_text
 
@@ -191,13 +191,13 @@ def test_clearing_takes_away_the_folders_of_these_tests_only(tmp_path: Path) -> 
         Artifacts(root, 100).take(nodeid, piece("old"))
     (tmp_path / "mine").write_text("mine")
     (root / folder_name("c")).symlink_to(tmp_path)
-    Artifacts(root, 100).clear(["a", "c", "never ran"])
+    clear(root, ["a", "c", "never ran"])
     assert [path.name for path in root.iterdir()] == [folder_name("b")]
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_clearing_where_nothing_is(tmp_path: Path) -> None:
-    Artifacts(tmp_path / "none", 100).clear(["a"])
+    clear(tmp_path / "none", ["a"])
     assert not (tmp_path / "none").exists()
 
 

@@ -1,0 +1,181 @@
+"""Files that tests write to ``artifacts_dir``: here afterwards, whatever became of the test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .running import CPU, said
+
+TESTS = """
+    import os
+    import pathlib
+    import pytest
+
+    pytestmark = pytest.mark.gpu
+
+    def test_files(artifacts_dir):
+        assert list(artifacts_dir.iterdir()) == []
+        (artifacts_dir / "deep" / "er").mkdir(parents=True)
+        (artifacts_dir / "deep" / "er" / "data.bin").write_bytes(bytes(range(256)) * 5000)
+        (artifacts_dir / "empty").touch()
+        (artifacts_dir / "link").symlink_to("/etc/hostname")
+
+    def test_fails(artifacts_dir):
+        (artifacts_dir / "why.txt").write_text("this is why")
+        assert False
+
+    def test_crashes(artifacts_dir):
+        (artifacts_dir / "last.txt").write_text("last words")
+        os._exit(3)
+
+    @pytest.fixture
+    def in_fixture(artifacts_dir):
+        yield
+        (artifacts_dir / "late.txt").write_text("in teardown")
+
+    def test_teardown(in_fixture): pass
+
+    def test_leaves_none(artifacts_dir): pass
+
+    def test_asks_for_none(): pass
+
+    @pytest.mark.parametrize("name", ["a/b c", "A/b c", "x" * 250, "\\u00fc::\\n"])
+    def test_names(name, artifacts_dir):
+        (artifacts_dir / "odd: name*?.txt").write_text(name)
+"""
+
+
+def kept(root: Path) -> dict[str, dict[str, bytes]]:
+    """Give the files below *root*: for each test, less the digest in its folder's name, by name."""
+    found: dict[str, dict[str, bytes]] = {}
+    for folder in sorted(root.iterdir()):
+        name = re.sub(r"-[0-9a-f]{8}$", "", folder.name)
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        found[name if name not in found else folder.name] = files
+    return found
+
+
+def check(files: dict[str, dict[str, bytes]]) -> None:
+    """See that everything is there that the tests above have written."""
+    assert files["test_it.py-test_files"] == {
+        "deep/er/data.bin": bytes(range(256)) * 5000,
+        "empty": b"",
+    }
+    assert files["test_it.py-test_fails"] == {"why.txt": b"this is why"}
+    assert files["test_it.py-test_teardown"] == {"late.txt": b"in teardown"}
+    named = [name for name in files if name.startswith("test_it.py-test_names")]
+    contents = {data.decode() for name in named for data in files[name].values()}
+    assert contents == {"a/b c", "A/b c", "x" * 250, "\u00fc::\n"}
+    assert all(len(files[name]) == 1 for name in named)
+    assert all(re.fullmatch(r"[\w.\[\]-]+", name) for name in named)
+
+
+def test_they_come_back(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=TESTS)
+    result = pytester.runpytest_inprocess(CPU, "--remote-artifacts=out")
+    result.assert_outcomes(passed=8, failed=2)
+    files = kept(pytester.path / "out")
+    check(files)
+    assert files["test_it.py-test_crashes"] == {"last.txt": b"last words"}
+    assert "test_it.py-test_leaves_none" not in files
+    assert "test_it.py-test_asks_for_none" not in files
+    assert f"artifacts: 9 in {pytester.path / 'out'}" in said(result)
+    (odd,) = [name for data in files.values() for name in data if name.startswith("odd")][:1]
+    assert odd.startswith("odd_ name__.txt")
+
+
+def test_what_an_earlier_run_left_is_gone_and_other_tests_files_stay(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import os
+        import pytest
+
+        pytestmark = pytest.mark.gpu
+
+        def test_one(artifacts_dir):
+            for name in os.environ["NAMES"].split():
+                (artifacts_dir / name).touch()
+
+        def test_two(artifacts_dir):
+            (artifacts_dir / "two").touch()
+    """
+    )
+    invocation = pytester.mkdir("sub")
+    monkeypatch.chdir(invocation)
+    root = invocation / "out"
+    (root / "mine").mkdir(parents=True)
+    (root / "mine" / "notes.txt").write_text("keep")
+    seen = []
+    for names, args in (("a b", []), ("b", ["-k", "one"]), ("", ["-k", "one"])):
+        monkeypatch.setenv("NAMES", names)
+        result = pytester.runpytest_inprocess("..", CPU, "--remote-artifacts=out", *args)
+        assert result.ret == pytest.ExitCode.OK
+        seen.append([sorted(files) for files in kept(root).values() if files])
+    assert seen == [
+        [["notes.txt"], ["a", "b"], ["two"]],
+        [["notes.txt"], ["b"], ["two"]],
+        [["notes.txt"], ["two"]],
+    ]
+
+
+def test_a_limit_leaves_the_largest_out_and_says_so(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_big(n, artifacts_dir):
+            (artifacts_dir / "small").write_bytes(bytes(1000))
+            (artifacts_dir / "large").write_bytes(bytes(5000))
+    """)
+    result = pytester.runpytest_inprocess(
+        CPU, "--remote-artifacts=out", "-o", "remotegpu_max_artifact=4KiB"
+    )
+    result.assert_outcomes(passed=2)
+    assert [sorted(files) for files in kept(pytester.path / "out").values()] == [["small"]] * 2
+    text = said(result)
+    assert "'large' of 5000 bytes" in text
+    assert "remotegpu_max_artifact" in text
+    assert "artifacts: 2 in " in text
+
+
+def test_without_a_folder_they_are_in_the_cache(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.gpu
+        def test_far(artifacts_dir): (artifacts_dir / "f").write_text("far")
+
+        def test_here(artifacts_dir): (artifacts_dir / "h").write_text("here")
+    """)
+    result = pytester.runpytest_inprocess(CPU)
+    result.assert_outcomes(passed=2)
+    (root,) = pytester.path.glob(".pytest_cache/**/remotegpu/artifacts")
+    files = kept(root)
+    assert sorted(data for each in files.values() for data in each.values()) == [b"far", b"here"]
+    assert f"artifacts: 2 in {root}" in said(result)
+    assert said(result).count("artifacts: ") == 1
+
+
+def test_without_a_far_side_they_are_kept_alike(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers = gpu: registered here, so that the bodies run\n")
+    pytester.makepyfile(test_it=TESTS.replace("os._exit(3)", "pass"))
+    for _ in range(2):
+        result = pytester.runpytest_inprocess("--remote-artifacts=out")
+        result.assert_outcomes(passed=9, failed=1)
+        check(
+            {
+                name: {key: data for key, data in files.items() if key != "link"}
+                for name, files in kept(pytester.path / "out").items()
+            }
+        )
+        assert f"artifacts: 9 in {pytester.path / 'out'}" in said(result)
