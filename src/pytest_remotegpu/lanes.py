@@ -6,8 +6,8 @@ Knows pytest reports only through ``reports``; calls no hook. The session drives
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pytest_remotegpu.controller import Controller, Lost, Worker
 from pytest_remotegpu.errors import FarSideError, ProtocolError
@@ -60,6 +60,8 @@ class Lane:
         self._handed: list[Shipped] = []
         self._runs: deque[tuple[list[Shipped], int]] = deque()
         self._idle_losses = 0
+        self._gpu = ""
+        self._properties: tuple[tuple[str, object], ...] | None = None
         self.worker: Worker | None = None
         self.busy = False
         self.reason = ""
@@ -172,44 +174,39 @@ class Lane:
             raise ProtocolError(f"news of {test.item.nodeid!r}, which has not begun")
         return test
 
-    def _take_event(self, event: events.Event) -> None:
-        match event:
-            case events.Section(item=place):
-                self.open_test(place).section(event)
-            case events.Report(item=place):
-                self.open_test(place).report(event)
-            case events.Started(item=place):
-                self._take_start(self.test(place))
-            case events.Finished(item=place):
-                self._take_finish(self.open_test(place))
-            case events.Crashed(item=place):
-                self._take_crash(self.open_test(place), event)
-            case events.NotFound(item=place):
-                self._without_run(self.test(place), from_text(event.text))
-            case events.SkippedThere(item=place):
-                reason = (from_text(event.path), event.lineno, from_text(event.reason))
-                self._skip(self.test(place), reason)
-            case events.StretchEnded():
-                self._take_stretch_end(from_text(event.reason))
-            case events.StartFailed():
-                self._take_start_failure(event)
-            case events.Exited():
-                self.ending = Ending(event)
-            case _:
-                raise ProtocolError(f"{type(event).__name__} is out of place")
+    def _take_event(self, event: Any) -> None:
+        """Hand an event to the method for its kind; those of running tests come first."""
+        kind = type(event)
+        if kind in OF_RUNNING_TESTS:
+            OF_RUNNING_TESTS[kind](self, self.open_test(event.item), event)
+        elif kind in OF_TESTS:
+            OF_TESTS[kind](self, self.test(event.item), event)
+        elif kind in OF_LANES:
+            OF_LANES[kind](self, event)
+        else:
+            raise ProtocolError(f"{kind.__name__} is out of place")
 
-    def _take_start(self, test: Shipped) -> None:
+    def _take_start(self, test: Shipped, _event: events.Started) -> None:
         if test.started or test.done:
             raise ProtocolError(f"{test.item.nodeid!r} begins a second time")
-        assert self.worker is not None
-        test.started = True
-        test.worker = self.worker.name
-        hello = self.worker.hello
-        pretend = hello is not None and hello.pretend is not None
-        test.gpu = f"{self.shape}{' (pretend)' if pretend and self.shape.count else ''}"
+        worker = self._serving()
+        if self._properties is None:
+            pretend = worker.hello is not None and worker.hello.pretend is not None
+            self._gpu = f"{self.shape}{' (pretend)' if pretend and self.shape.count else ''}"
+            self._properties = (
+                ("remotegpu_backend", self._controller.backend.name),
+                ("remotegpu_gpu", self._gpu),
+                ("remotegpu_worker", worker.name),
+            )
+        test.start(worker.name, self._gpu, self._properties)
         self._idle_losses = 0
 
-    def _take_finish(self, test: Shipped) -> None:
+    def _serving(self) -> Worker:
+        if self.worker is None:
+            raise ProtocolError("events came without a worker to say them")
+        return self.worker
+
+    def _take_finish(self, test: Shipped, _event: events.Finished) -> None:
         if not test.complete() and self.ending is None:
             phases = ", ".join(str(report.when) for report in test.reports) or "none"
             test.fail(
@@ -237,7 +234,11 @@ class Lane:
             test.fail(text)
             self._ready(test)
 
-    def _skip(self, test: Shipped, reason: tuple[str, int, str]) -> None:
+    def _take_not_found(self, test: Shipped, event: events.NotFound) -> None:
+        self._without_run(test, from_text(event.text))
+
+    def _take_skip(self, test: Shipped, event: events.SkippedThere) -> None:
+        reason = (from_text(event.path), event.lineno, from_text(event.reason))
         if test.started or test.done:
             raise ProtocolError(
                 f"{test.item.nodeid!r} can't be skipped as a file once it has begun"
@@ -246,7 +247,11 @@ class Lane:
         test.add("teardown", "passed", None)
         self._ready(test)
 
-    def _take_stretch_end(self, reason: str) -> None:
+    def _take_exit(self, event: events.Exited) -> None:
+        self.ending = Ending(event)
+
+    def _take_stretch_end(self, event: events.StretchEnded) -> None:
+        reason = from_text(event.reason)
         if not self._runs:
             raise ProtocolError("a stretch ends that was not asked for")
         tests, _failures = self._runs.popleft()
@@ -286,6 +291,7 @@ class Lane:
     def lose(self, reason: str, *, retry: bool) -> None:
         """Handle the loss of a worker: the running test alone first, then the others, within bounds."""
         self.worker = None
+        self._properties = None
         self._summary.note(f"a worker for {self.shape} was lost: {reason.splitlines()[0]}")
         running = [test for test in self._handed if test.started and not test.done]
         for test in running:
@@ -331,3 +337,21 @@ class Lane:
         self._closing = True
         if self.worker is not None:
             self.worker.send(orders.Stop(0.0))
+
+
+OF_RUNNING_TESTS: Final[Mapping[type, Callable[[Lane, Shipped, Any], None]]] = {
+    events.Report: lambda _lane, test, event: test.report(event),
+    events.Section: lambda _lane, test, event: test.section(event),
+    events.Finished: Lane._take_finish,  # noqa: SLF001 -- the lane's own table
+    events.Crashed: Lane._take_crash,  # noqa: SLF001
+}
+OF_TESTS: Final[Mapping[type, Callable[[Lane, Shipped, Any], None]]] = {
+    events.Started: Lane._take_start,  # noqa: SLF001
+    events.NotFound: Lane._take_not_found,  # noqa: SLF001
+    events.SkippedThere: Lane._take_skip,  # noqa: SLF001
+}
+OF_LANES: Final[Mapping[type, Callable[[Lane, Any], None]]] = {
+    events.StretchEnded: Lane._take_stretch_end,  # noqa: SLF001
+    events.StartFailed: Lane._take_start_failure,  # noqa: SLF001
+    events.Exited: Lane._take_exit,  # noqa: SLF001
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -55,6 +56,22 @@ class News:
         self._live = terminal.LiveOutput(config)
         self._failed_files: set[str] = set()
         self.collect_errors = 0
+        self._handlers: dict[type, Callable[[Lane, Worker, Controller, Any], None]] = {
+            events.Warned: self._take_warning,
+            events.Live: self._take_live,
+            events.Log: self._take_log,
+            events.Artifact: self._take_artifact,
+            events.Junit: self._take_junit,
+            events.Wants: self._take_wants,
+            events.Need: self._take_need,
+            events.CollectFailed: self._take_collect_failure,
+            events.Note: self._take_note,
+            events.Collected: self._take_debug,
+            events.Phase: self._take_debug,
+            events.Ended: self._take_debug,
+        }
+        if config.getoption("capture", "fd") in ("no", "tee-sys"):
+            self._handlers[events.Finished] = self._take_finish
 
     def take(self, said: Said, controller: Controller) -> None:
         """Take in one piece of news; a worker that breaks the protocol is ended and its tests are errors."""
@@ -79,37 +96,42 @@ class News:
     def _take_event(
         self, lane: Lane, worker: Worker, controller: Controller, event: events.Event
     ) -> None:
-        match event:
-            case events.Warned(item=place) if place >= 0:
-                lane.open_test(place).keep_warning(event)
-            case events.Warned():
-                self._replayer.warn(event, "")
-            case events.Live():
-                self._live.write(worker.name, event.stream, event.data)
-            case events.Log():
-                self._take_log(worker, event)
-            case events.Artifact(item=place):
-                self._artifacts.take(lane.open_test(place).item.nodeid, event)
-            case events.Junit(item=place):
-                test = lane.open_test(place) if place >= 0 else None
-                self._replayer.write_junit(test, from_text(event.name), from_text(event.value))
-            case events.Wants():
-                self._take_wants(lane, worker, event)
-            case events.Need():
-                self._take_need(worker, controller, event)
-            case events.CollectFailed():
-                self._take_collect_failure(event)
-            case events.Note():
-                self._summary.note(from_text(event.text))
-            case events.Collected() | events.Phase() | events.Ended():
-                self._debug(f"{worker.name}: {event!r}")
-            case events.Finished():
-                self._live.end(worker.name)
-                lane.take([event])
-            case _:
-                lane.take([event])
+        """Hand an event to the lane, or to the method for its kind."""
+        handler = self._handlers.get(type(event))
+        if handler is None:
+            lane.take([event])
+        else:
+            handler(lane, worker, controller, event)
 
-    def _take_log(self, worker: Worker, event: events.Log) -> None:
+    def _take_warning(self, lane: Lane, _w: Worker, _c: Controller, event: events.Warned) -> None:
+        if event.item >= 0:
+            lane.open_test(event.item).keep_warning(event)
+        else:
+            self._replayer.warn(event, "")
+
+    def _take_live(self, _l: Lane, worker: Worker, _c: Controller, event: events.Live) -> None:
+        self._live.write(worker.name, event.stream, event.data)
+
+    def _take_finish(self, lane: Lane, worker: Worker, _c: Controller, event: events.Event) -> None:
+        self._live.end(worker.name)
+        lane.take([event])
+
+    def _take_artifact(
+        self, lane: Lane, _w: Worker, _c: Controller, event: events.Artifact
+    ) -> None:
+        self._artifacts.take(lane.open_test(event.item).item.nodeid, event)
+
+    def _take_junit(self, lane: Lane, _w: Worker, _c: Controller, event: events.Junit) -> None:
+        test = lane.open_test(event.item) if event.item >= 0 else None
+        self._replayer.write_junit(test, from_text(event.name), from_text(event.value))
+
+    def _take_note(self, _l: Lane, _w: Worker, _c: Controller, event: events.Note) -> None:
+        self._summary.note(from_text(event.text))
+
+    def _take_debug(self, _l: Lane, worker: Worker, _c: Controller, event: events.Event) -> None:
+        self._debug(f"{worker.name}: {event!r}")
+
+    def _take_log(self, _l: Lane, worker: Worker, _c: Controller, event: events.Log) -> None:
         """Hand a record to whoever listens here: pytest's live log and log file."""
         text = f"[{worker.name}] {from_text(event.text)}"
         name, path, function = (from_text(t) for t in (event.name, event.path, event.function))
@@ -119,12 +141,14 @@ class News:
         record.created = event.created
         logging.getLogger().handle(record)
 
-    def _take_wants(self, lane: Lane, worker: Worker, event: events.Wants) -> None:
+    def _take_wants(self, lane: Lane, worker: Worker, _c: Controller, event: events.Wants) -> None:
         tests = {place: lane.test(place) for place in event.items}
         values = {place: self._collection.wanted(test.item) for place, test in tests.items()}
         worker.send(orders.Values(cloudpickle.dumps(values)))
 
-    def _take_need(self, worker: Worker, controller: Controller, event: events.Need) -> None:
+    def _take_need(
+        self, _l: Lane, worker: Worker, controller: Controller, event: events.Need
+    ) -> None:
         taken = self._shipping.snapshot
         if taken is None:
             raise ProtocolError("contents are asked for where no tree was sent")
@@ -133,7 +157,9 @@ class News:
         sent = controller.supply(worker, taken.blobs(dict.fromkeys(event.digests)))
         self._summary.sent = f"sent {len(event.digests)} files, {sent / 2**10:.1f} KiB"
 
-    def _take_collect_failure(self, event: events.CollectFailed) -> None:
+    def _take_collect_failure(
+        self, _l: Lane, _w: Worker, _c: Controller, event: events.CollectFailed
+    ) -> None:
         nodeid = from_text(event.nodeid)
         if nodeid in self._failed_files:
             return

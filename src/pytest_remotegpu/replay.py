@@ -35,6 +35,8 @@ class Replayer:
         self._summary = summary
         self._why_left_out = why_left_out
         self._current: Shipped | None = None
+        self._present: list[Any] = []
+        self._caller: Callable[..., Any] = config.hook.pytest_runtest_protocol
         self._warnings: set[tuple[str, ...]] = set()
         self.ready: list[Shipped] = []
         self.replayed = 0
@@ -55,14 +57,16 @@ class Replayer:
         for report in test.reports:
             if report.failed:
                 self._explain(report)
-        self._config.hook.pytest_remotegpu_result(item=test.item, result=test.result())
+        watched = self._config.hook.pytest_remotegpu_result
+        if watched.get_hookimpls():
+            watched(item=test.item, result=test.result())
         self._current = test
         self.replayed += 1
         try:
             self._protocol()(item=test.item, nextitem=None)
         finally:
             self._current = None
-        for warning in test.warnings:
+        for warning in test.said.warnings:
             self.warn(warning, test.item.nodeid)
         if test.worker:
             self._summary.ran(test.shape, test.item.nodeid, test.seconds)
@@ -77,13 +81,17 @@ class Replayer:
 
     def _protocol(self) -> Callable[..., Any]:
         manager = self._config.pluginmanager
-        ours = manager.get_plugin("remotegpu-controller")
-        foreign = [
-            impl.plugin
-            for impl in manager.hook.pytest_runtest_protocol.get_hookimpls()
-            if not (impl.wrapper or impl.hookwrapper) and impl.plugin is not ours
-        ]
-        return manager.subset_hook_caller("pytest_runtest_protocol", foreign)
+        present = manager.hook.pytest_runtest_protocol.get_hookimpls()
+        if present != self._present:
+            ours = manager.get_plugin("remotegpu-controller")
+            foreign = [
+                impl.plugin
+                for impl in present
+                if not (impl.wrapper or impl.hookwrapper) and impl.plugin is not ours
+            ]
+            self._present = present
+            self._caller = manager.subset_hook_caller("pytest_runtest_protocol", foreign)
+        return self._caller
 
     def answer(self, item: pytest.Item) -> bool | None:
         """Replay the reports of the test at hand; ``None`` for a test that runs here."""
@@ -99,7 +107,7 @@ class Replayer:
 
     def settle(self, report: pytest.TestReport) -> None:
         """Let a test fail for its failed sub-tests, at the moment at which pytest does."""
-        settled = self._current.settled.get(id(report)) if self._current is not None else None
+        settled = self._current.said.settled.get(id(report)) if self._current is not None else None
         if settled is not None:
             report.outcome, report.longrepr = settled  # type: ignore[assignment]
 

@@ -47,82 +47,108 @@ class Result:
     reports: list[pytest.TestReport] = field(default_factory=list)
 
 
-@dataclass
+class Attempt:
+    """What one run of a test has said so far; made when it starts, let go when it has been shown."""
+
+    __slots__ = ("bytes", "keywords", "pieces", "reports", "sections", "settled", "warnings")
+
+    def __init__(self) -> None:
+        self.reports: list[pytest.TestReport] = []
+        self.warnings: list[events.Warned] = []
+        self.settled: dict[int, tuple[str, str]] = {}
+        self.sections: list[tuple[str, str]] = []
+        self.pieces: list[bytes] = []
+        self.keywords: dict[str, Any] = {}
+        self.bytes = 0
+
+    def weigh(self, size: int) -> None:
+        """Count bytes that wait here.
+
+        :raises ProtocolError: for too many of them.
+        """
+        self.bytes += size
+        if self.bytes > MOST_PENDING:
+            raise ProtocolError(f"more than {MOST_PENDING} bytes came for one test")
+
+
+NOTHING: Final = Attempt()
+"""Stands in for the attempt of a test that has none; never written to."""
+
+
+@dataclass(slots=True, eq=False)
 class Shipped:
     """One test that was sent away, and what has come of it so far.
 
     :ivar started: whether it has begun there; :ivar done: whether it has its verdict.
     :ivar losses: how many workers were lost while it ran.
+    :ivar properties: what is added to its reports' user properties: backend, GPUs and worker.
     """
 
     item: pytest.Item
     shape: Shape
+    backend: str = ""
     started: bool = False
     done: bool = False
     losses: int = 0
-    backend: str = ""
     worker: str = ""
     gpu: str = ""
-    reports: list[pytest.TestReport] = field(default_factory=list)
-    warnings: list[events.Warned] = field(default_factory=list)
-    settled: dict[int, tuple[str, str]] = field(default_factory=dict)
-    _sections: list[tuple[str, str]] = field(default_factory=list)
-    _pieces: list[bytes] = field(default_factory=list)
-    _keywords: dict[str, Any] = field(default_factory=dict)
-    _bytes: int = 0
+    properties: tuple[tuple[str, object], ...] = ()
+    said: Attempt = NOTHING
+
+    def start(self, worker: str, gpu: str, properties: tuple[tuple[str, object], ...]) -> None:
+        """Note that the test has begun on a worker."""
+        self.started = True
+        self.worker, self.gpu, self.properties = worker, gpu, properties
+        self.said = Attempt()
 
     def reset(self) -> None:
         """Forget what a lost attempt has said."""
         self.started = False
-        self.reports.clear()
-        self.warnings.clear()
-        self._sections.clear()
-        self._pieces.clear()
-        self._bytes = 0
+        self.said = Attempt()
+
+    def forget(self) -> None:
+        """Let go of what has been shown."""
+        self.said = NOTHING
+
+    @property
+    def reports(self) -> list[pytest.TestReport]:
+        """The reports so far, in order."""
+        return self.said.reports
 
     def section(self, event: events.Section) -> None:
         """Take in a piece of output.
 
         :raises ProtocolError: for pieces out of order, or too many of them.
         """
-        self._bytes += len(event.text)
-        if self._bytes > MOST_PENDING:
-            raise ProtocolError(f"more than {MOST_PENDING} bytes of output for one test")
-        if event.index != len(self._sections):
+        said = self.said
+        said.weigh(len(event.text))
+        if event.index != len(said.sections):
             raise ProtocolError(
-                f"section {event.index} came where section {len(self._sections)} was due"
+                f"section {event.index} came where section {len(said.sections)} was due"
             )
-        self._pieces.append(event.text)
+        said.pieces.append(event.text)
         if event.last:
-            self._sections.append((from_text(event.name), from_text(b"".join(self._pieces))))
-            self._pieces.clear()
+            said.sections.append((from_text(event.name), from_text(b"".join(said.pieces))))
+            said.pieces.clear()
 
     def keep_warning(self, event: events.Warned) -> None:
         """Keep a warning for the replay.
 
         :raises ProtocolError: for too many of them.
         """
-        self._bytes += len(event.text) + len(event.path)
-        if self._bytes > MOST_PENDING:
-            raise ProtocolError(f"more than {MOST_PENDING} bytes of warnings for one test")
-        self.warnings.append(event)
-
-    def forget(self) -> None:
-        """Let go of what has been shown."""
-        self.reports = []
-        self.warnings = []
-        self.settled = {}
-        self._sections = []
-        self._keywords = {}
+        self.said.weigh(len(event.text) + len(event.path) + 100)
+        self.said.warnings.append(event)
 
     def report(self, event: events.Report) -> None:
         """Take in a report.
 
         :raises ProtocolError: where it is none that pytest could have made.
         """
+        said = self.said
+        said.weigh(1000)
         if event.keywords is not None:
-            self._keywords = {from_text(name): 1 for name in event.keywords}
-        data = events.unpack_report(event, self._sections, self._keywords)
+            said.keywords = {from_text(name): 1 for name in event.keywords}
+        data = events.unpack_report(event, said.sections, said.keywords)
         data["nodeid"], data["location"] = self.item.nodeid, self.item.location
         text_only = data.pop(events.TEXT_ONLY, False)
         settled = data.pop(events.SETTLED, None)
@@ -131,16 +157,9 @@ class Shipped:
         if text_only and isinstance(report.longrepr, str):
             report.longrepr = _Representation(report.longrepr)  # type: ignore[assignment]
         if settled is not None:
-            self.settled[id(report)] = _check_settled(settled)
-        report.user_properties = [*report.user_properties, *self._properties()]
-        self.reports.append(report)
-
-    def _properties(self) -> list[tuple[str, object]]:
-        return [
-            ("remotegpu_backend", self.backend),
-            ("remotegpu_gpu", self.gpu),
-            ("remotegpu_worker", self.worker),
-        ]
+            said.settled[id(report)] = _check_settled(settled)
+        report.user_properties = [*report.user_properties, *self.properties]
+        said.reports.append(report)
 
     def complete(self) -> bool:
         """Say whether every phase that must be there is there, once, at the end of the test."""
@@ -156,6 +175,8 @@ class Shipped:
         self, when: str, outcome: str, longrepr: Any, sections: list[tuple[str, str]] | None = None
     ) -> None:
         """Append a report that was made here, for a test that could not make its own."""
+        if self.said is NOTHING:
+            self.said = Attempt()
         self.reports.append(
             pytest.TestReport(
                 nodeid=self.item.nodeid,
@@ -165,7 +186,7 @@ class Shipped:
                 longrepr=longrepr,
                 when=when,  # type: ignore[arg-type]
                 sections=sections or (),
-                user_properties=self._properties(),
+                user_properties=list(self.properties),
             )
         )
 

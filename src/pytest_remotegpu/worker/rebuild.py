@@ -72,6 +72,15 @@ class Matcher:
         """Give the places of the ids that nothing was found for."""
         return [place for place, item in enumerate(self.items) if item is None]
 
+    def following(self) -> list[pytest.Item | None]:
+        """Give for each place the next test that is there, whose fixtures decide what is torn down."""
+        found: list[pytest.Item | None] = []
+        after: pytest.Item | None = None
+        for item in reversed(self.items):
+            found.append(after)
+            after = item if item is not None else after
+        return found[::-1]
+
     def settle(self, place: int, wanted: Wanted) -> str:
         """Find a test by its values or its ordinal.
 
@@ -145,7 +154,11 @@ def _rebuild(siblings: list[pytest.Item], wanted: Wanted) -> tuple[pytest.Item |
         sibling.parent,
         name=wanted.name,
         callspec=dataclasses.replace(
-            callspec, params=params, indices=wanted.indices, marks=marks, _idlist=type(callspec._idlist)([wanted.id])
+            callspec,
+            params=params,
+            indices=wanted.indices,
+            marks=marks,
+            _idlist=type(callspec._idlist)([wanted.id]),
         ),
         fixtureinfo=sibling._fixtureinfo,
         originalname=sibling.originalname,

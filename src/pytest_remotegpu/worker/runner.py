@@ -6,6 +6,7 @@ Knows pytest and the wire; knows no backend, no channel to the user's side and n
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import random
 import select
@@ -77,6 +78,7 @@ class Runner:
         self.matcher: rebuild.Matcher
         self.payload: dict[str, Any] = {}
         self.current = -1
+        self.following: list[pytest.Item | None] = []
         self.has_parts = False
         self.captures = False
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
@@ -156,6 +158,7 @@ class Runner:
         missing = self.matcher.missing()
         if missing:
             self._ask_for(missing)
+        self.following = self.matcher.following()
         items[:] = [item for item in self.matcher.items if item is not None]
         return result
 
@@ -220,9 +223,6 @@ class Runner:
         self.emitter.put(events.StretchEnded(to_text(reason)))
         self.emitter.flush()
 
-    def _next(self, place: int) -> pytest.Item | None:
-        return next((item for item in self.matcher.items[place + 1 :] if item is not None), None)
-
     def _run_one(self, session: pytest.Session, place: int) -> None:
         item = self.matcher.items[place]
         assert item is not None
@@ -233,7 +233,7 @@ class Runner:
         self.emitter.put(events.Started(place))
         self.emitter.flush()
         try:
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=self._next(place))
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=self.following[place])
         except pytest.exit.Exception as exit_:
             self.emitter.put(events.Exited(to_text(str(exit_.msg)), exit_.returncode))
             session.shouldstop = f"pytest.exit: {exit_.msg}"
@@ -242,8 +242,9 @@ class Runner:
             session.shouldstop = "interrupted"
         finally:
             self.current = -1
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(ValueError, OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         for event in artifacts.collect(self.options["artifacts"], place, self.order.max_artifact):
             self.emitter.put(event)
             if isinstance(event, events.Artifact) and len(event.data) > 2**16:
@@ -268,7 +269,7 @@ class Runner:
             self.has_parts = True
         settle = self.has_parts and report.when == "call" and type(report) is pytest.TestReport
         self.sender.send(self.current, report, settle=settle)
-        if report.when != "teardown":
+        if report.when == "call" or report.sections or not report.passed:
             self.emitter.flush()
 
     def pytest_warning_recorded(self, warning_message: Any, when: str, location: Any) -> None:
