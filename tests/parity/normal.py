@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 
@@ -75,6 +76,20 @@ NORMALISED: tuple[Rule, ...] = (
 )
 
 
+def replaced(value: str, roots: tuple[str, ...]) -> str:
+    """Apply the rules for texts."""
+    for rule in NORMALISED:
+        if rule.place is Place.TEXT:
+            for root in roots if "{root}" in rule.pattern else ("",):
+                value = re.sub(rule.pattern.replace("{root}", root), rule.replacement, value)
+    return value
+
+
+# Node ids and keywords come again in each report.
+LONG = 500
+replaced_before = lru_cache(maxsize=10_000)(replaced)
+
+
 @dataclass(frozen=True)
 class Normaliser:
     """Applies the table to the results of one run.
@@ -87,11 +102,9 @@ class Normaliser:
 
     def text(self, value: str) -> str:
         """Replace in a text what may differ."""
-        for rule in NORMALISED:
-            if rule.place is Place.TEXT:
-                for root in self.roots if "{root}" in rule.pattern else ("",):
-                    value = re.sub(rule.pattern.replace("{root}", root), rule.replacement, value)
-        return value
+        if len(value) > LONG:
+            return replaced(value, self.roots)
+        return replaced_before(value, self.roots)
 
     def data(self, value: Any) -> Any:
         """Replace what may differ in every text of JSON-like data."""
