@@ -5,6 +5,7 @@ Directives are HTML comments right above a block:
 * ``<!-- file: NAME -->`` writes the block into the page's folder under that name;
 * ``<!-- with: PATH -->`` copies that part of the repository into the folder first;
 * ``<!-- exit: N -->`` says with which status the commands of the block end, 0 unless said;
+* ``<!-- tested in: PATH -->`` leaves it to that test file, which must name the page;
 * ``<!-- not run: REASON -->`` leaves it alone, and a test lists all of these;
 * ``<!-- command: NAME -->`` marks a command that ``.ci/run`` runs to the letter.
 
@@ -38,7 +39,7 @@ SHOWN_FOLDER: Final = "/home/you/project"
 SECONDS: Final = 100
 """Time for one command."""
 
-DIRECTIVES: Final = ("file", "with", "exit", "not run", "command")
+DIRECTIVES: Final = ("file", "with", "exit", "tested in", "not run", "command")
 _COMMENTS: Final = re.compile(r"(?:<!--[^>]*-->\s*)+\Z")
 _COMMENT: Final = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
 _DURATION: Final = re.compile(r"\d+\.\d+ ?s\b")
@@ -118,6 +119,8 @@ def _evaluate(example: Example) -> str | None:
     project.mkdir(exist_ok=True)
     if block.reason is not None:
         return None
+    if "tested in" in block.directives:
+        return _check_mention(block, ROOT / block.directives["tested in"])
     if "with" in block.directives:
         _copy(ROOT / block.directives["with"], project / block.directives["with"])
     if "file" in block.directives:
@@ -127,6 +130,12 @@ def _evaluate(example: Example) -> str | None:
     if block.language in ("console", "bash"):
         return _run_commands(block, project, standins.variables(folder, sys.executable))
     return _check(block)
+
+
+def _check_mention(block: Block, test: Path) -> str | None:
+    if test.is_file() and block.page.name in test.read_text(encoding="utf-8"):
+        return None
+    return f"{test} is no test that names {block.page.name!r}"
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -66,6 +66,8 @@ def test_comparison_sees_differences(shown: str, output: str, *, agree: bool) ->
         ("```bash\nfalse\n```\n", "ended with 1"),
         ("```yaml\na: b\n```\n", "nobody here knows"),
         ("```python\nprint()\n```\n", "needs <!-- file"),
+        ("<!-- tested in: tests/docs/blocks.py -->\n```python\n```\n", "no test that names"),
+        ("<!-- tested in: tests/nothing.py -->\n```python\n```\n", "no test that names"),
     ],
 )
 def test_a_wrong_block_is_noticed(text: str, complaint: str, tmp_path: Path) -> None:
