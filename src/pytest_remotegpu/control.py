@@ -52,6 +52,11 @@ def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
         )
 
 
+def _place(backend: Backend) -> str:
+    """Name a backend, with a word about it where it has one."""
+    return backend.name if backend.where == backend.name else f"{backend.name}, {backend.where}"
+
+
 class Control:
     """Registered only where a far side, or a plan, is asked for.
 
@@ -77,7 +82,7 @@ class Control:
         if self._backend is None:
             return None
         note = " (no GPU is used)" if self._backend.pretends else ""
-        return f"remote: {self._backend.name}, {self._backend.where}{note}"
+        return f"remote: {_place(self._backend)}{note}"
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
@@ -142,7 +147,7 @@ class Control:
             if taken is None
             else f"{len(taken.entries)} files, {sum(e.size for e in taken.entries)} bytes"
         )
-        where = None if self._backend is None else f"{self._backend.name}, {self._backend.where}"
+        where = None if self._backend is None else _place(self._backend)
         ids = [item.nodeid for item in session.items]
         reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
         for line in plan.describe(ids, self.shapes, self._settings.origins, where, upload):

@@ -114,7 +114,8 @@ def test_fixtures_of_every_scope_live_once_in_a_worker(pytester: pytest.Pytester
         import pytest
 
         def note(text):
-            with pathlib.Path(f"trace-{'far' if 'REMOTEGPU_WORKER' in os.environ else 'here'}").open("a") as file:
+            side = "far" if "REMOTEGPU_WORKER" in os.environ else "here"
+            with pathlib.Path(f"trace-{side}").open("a") as file:
                 print(text, file=file)
 
         def make(scope):
