@@ -154,9 +154,10 @@ class Control:
             if reporter is not None:
                 reporter.write_line(line)
 
-    def pytest_remotegpu_result(self, result: Result) -> None:
-        """Count the tests that ran where GPUs are."""
-        self._ran_on_gpu += result.shape.count > 0 and any(map(has_run, result.reports))
+    def pytest_remotegpu_result(self, item: pytest.Item, result: Result) -> None:
+        """Count the marked tests that ran where GPUs are."""
+        marked = selection.shape_of(item, self._settings.aliases) is not None
+        self._ran_on_gpu += marked and any(map(has_run, result.reports))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Let no session pass that had to use a GPU and has not."""

@@ -85,7 +85,7 @@ def test_each_origin(
     assert setting(plan, "all") == ["True", "command line, --remote-all"]
     assert setting(plan, "artifacts") == ["'out'", "command line, --remote-artifacts"]
     assert setting(plan, "debug") == ["True", "command line, --remote-debug"]
-    assert places(plan)["test_here"] == "far, no GPU"
+    assert places(plan)["test_here"] == "far, 1 GPU"
     plan = pytester.runpytest_inprocess("--remote-plan", "-o", "remotegpu_max_upload=3MiB")
     assert setting(plan, "max_upload") == ["'3MiB'", "ini file, remotegpu_max_upload"]
     assert not fake.started
