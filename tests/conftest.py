@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from stage import Stage
+
 pytest_plugins = "pytester"
 
 
@@ -15,3 +17,9 @@ def _no_outer_session(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("PYTEST_REMOTEGPU", "REMOTEGPU"))]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+
+@pytest.fixture
+def stage(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Give a project and a far side that follows scripts."""
+    return Stage(pytester, monkeypatch)

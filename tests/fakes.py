@@ -63,13 +63,9 @@ def report(item: int, when: str, outcome: str = "passed", **changes: Any) -> eve
 
 
 class Far:
-    """The far end of one channel, in the hands of a script.
+    """The far end of one channel, in the hands of a script."""
 
-    :ivar attempt: how many workers were opened before this one.
-    """
-
-    def __init__(self, attempt: int) -> None:
-        self.attempt = attempt
+    def __init__(self) -> None:
         self.inward: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.outward: queue.Queue[bytes | None] = queue.Queue(maxsize=8)
         self.stopped = threading.Event()
@@ -140,10 +136,14 @@ class Far:
             phases = [report(place, when) for when in ("setup", "call", "teardown")]
             self.say(events.Started(place), *phases, events.Finished(place))
 
-    def run_all(self) -> None:
-        """Serve the whole order as an honest worker does."""
-        self.run(*range(self.order.run.first, self.order.run.last))
-        self.end()
+    def serve(self) -> None:
+        """Serve the order as an honest worker does: each stretch, until nothing follows."""
+        message: Any = self.order.run
+        while isinstance(message, orders.Run):
+            self.run(*range(message.first, message.last))
+            self.say(events.StretchEnded())
+            message = self.message()
+        self.say(events.Ended())
 
     def end(self) -> None:
         """End the stretch and the stream in good order."""
@@ -156,11 +156,11 @@ Script = Callable[[Far], None]
 class ScriptedChannel:
     """A channel whose worker is a script in a thread; where the script returns, the stream ends."""
 
-    def __init__(self, script: Script, attempt: int) -> None:
-        self._far = Far(attempt)
+    def __init__(self, script: Script, name: str) -> None:
+        self._far = Far()
         self._script = script
         self.fault: BaseException | None = None
-        self._thread = threading.Thread(target=self._play, name=f"script-{attempt}", daemon=True)
+        self._thread = threading.Thread(target=self._play, name=name, daemon=True)
         self._thread.start()
 
     def _play(self) -> None:
@@ -210,7 +210,10 @@ class ScriptedChannel:
 
 
 class Scripted:
-    """A backend whose workers follow scripts, the first the first, and so on; the last repeats."""
+    """A backend whose workers follow scripts, the first the first, and so on; the last repeats.
+
+    In place of a script there may be the error with which no worker is to be had.
+    """
 
     ships_tree = False
     capacity = None
@@ -218,16 +221,19 @@ class Scripted:
     prompt = True
     where = "scripted"
 
-    def __init__(self, name: str, scripts: Sequence[Script]) -> None:
+    def __init__(self, name: str, scripts: Sequence[Script | FarSideError]) -> None:
         self.name = name
         self._scripts = scripts
+        self.opened = 0
         self.channels: list[ScriptedChannel] = []
 
     def open(self, shape: Shape, environment: Environment) -> Channel:  # noqa: ARG002
         """Start a script."""
-        attempt = len(self.channels)
-        script = self._scripts[min(attempt, len(self._scripts) - 1)]
-        self.channels.append(ScriptedChannel(script, attempt))
+        script = self._scripts[min(self.opened, len(self._scripts) - 1)]
+        self.opened += 1
+        if isinstance(script, FarSideError):
+            raise script
+        self.channels.append(ScriptedChannel(script, f"script-{self.opened}"))
         return self.channels[-1]
 
 

@@ -272,7 +272,7 @@ class BackendConformance:
             assert talk.said == []
 
     def test_killed_worker_is_noticed(self, talk: Talk, project: Project) -> None:
-        """The stream stops short, the iterator ends quietly, the channel has something to say of it."""
+        """The stream stops short, the iterator ends quietly, and the channel can say something."""
         with talk:
             talk.ask(project, ("test_kit.py::test_kills_the_worker",))
             talk.to_the_end()

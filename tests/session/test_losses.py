@@ -1,0 +1,267 @@
+"""Workers that are lost: how often their tests are tried again, and what they come to at last."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fakes
+from fakes import Far, report
+from pytest_remotegpu.errors import FarSideError
+from pytest_remotegpu.protocol import events, frames
+from stage import FAR, HERE, PASSED, Played, Stage
+
+PARTS: dict[str, list[events.Event]] = {
+    "at once": [],
+    "during the call": [report(0, "setup")],
+    "during the teardown": [report(0, "setup"), report(0, "call")],
+    "before the word that ends it": [
+        report(0, "setup"), report(0, "call"), report(0, "teardown"),
+    ],
+}  # fmt: skip
+"""What a worker has said of the test in which it is lost."""
+
+
+def serves(far: Far) -> None:
+    """Be an honest worker."""
+    far.greet()
+    far.serve()
+
+
+def never_comes(_far: Far) -> None:
+    """Be lost before the hello."""
+
+
+def idles(far: Far) -> None:
+    """Be lost after the hello, before any test."""
+    far.greet()
+    _ = far.order
+
+
+def lost_in(*said: events.Event) -> fakes.Script:
+    """Make a script that is lost while the first test of its stretch runs."""
+
+    def script(far: Far) -> None:
+        far.greet()
+        first = far.order.run.first
+        far.say(events.Started(first), *(_at(first, event) for event in said))
+
+    return script
+
+
+def _at(place: int, event: events.Event) -> events.Event:
+    assert isinstance(event, events.Report)
+    return report(place, (event.when or b"").decode())
+
+
+def all_passed(played: Played) -> None:
+    assert played.ret == 0, played.text
+    assert [played.phases[id] for id in (*FAR, *HERE)] == [PASSED] * 5
+
+
+def test_honest_worker_is_asked_once(stage: Stage) -> None:
+    played = stage.run(serves)
+    all_passed(played)
+    assert (played.workers, played.made) == (1, [])
+
+
+# ---------------------------------------------------------------- while no test runs
+
+
+def test_lost_before_the_hello(stage: Stage) -> None:
+    """A far side that can't start once can't start: that is said at once."""
+    played = stage.run(never_comes)
+    played.caught(said="the scripted worker is gone")
+    assert played.workers == 1
+
+
+def test_none_to_be_had(stage: Stage) -> None:
+    played = stage.run(FarSideError("no GPU is free"))
+    played.caught(said="no GPU is free")
+
+
+def test_lost_while_idle_is_tried_three_times_more(stage: Stage) -> None:
+    played = stage.run(idles)
+    played.caught(said="not run")
+    assert played.workers == 4
+
+
+def test_lost_while_idle_and_then_not(stage: Stage) -> None:
+    played = stage.run(idles, idles, idles, serves)
+    all_passed(played)
+    assert played.workers == 4
+
+
+def test_progress_counts_anew(stage: Stage) -> None:
+    """Each worker runs one test before it is lost, between two that run none."""
+
+    def runs_one(far: Far) -> None:
+        far.greet()
+        far.run(far.order.run.first)
+
+    played = stage.run(idles, runs_one, idles, idles, runs_one, idles, idles, runs_one)
+    all_passed(played)
+
+
+def test_none_to_be_had_after_a_loss(stage: Stage) -> None:
+    def runs_one(far: Far) -> None:
+        far.greet()
+        far.run(far.order.run.first)
+
+    played = stage.run(runs_one, FarSideError("no GPU is free"))
+    played.caught(said="no GPU is free", guilty=FAR[1:])
+
+
+def test_lost_after_the_last_verdict(stage: Stage) -> None:
+    def forgets_to_say_so(far: Far) -> None:
+        far.greet()
+        far.run(0, 1, 2)
+
+    all_passed(stage.run(forgets_to_say_so))
+
+
+# ---------------------------------------------------------------- while a test runs
+
+
+@pytest.mark.parametrize("said", PARTS.values(), ids=PARTS)
+def test_lost_once_in_a_test(said: list[events.Event], stage: Stage) -> None:
+    """The test is tried again, alone; nothing is left of what the lost worker has said of it."""
+    stretches: list[tuple[int, int]] = []
+
+    def serves_again(far: Far) -> None:
+        stretches.append((far.order.run.first, far.order.run.last))
+        serves(far)
+
+    played = stage.run(lost_in(*said), serves_again)
+    all_passed(played)
+    assert played.workers == 2
+    assert stretches == [(0, 1)]
+
+
+@pytest.mark.parametrize("said", PARTS.values(), ids=PARTS)
+def test_lost_twice_in_a_test(said: list[events.Event], stage: Stage) -> None:
+    """It is the test: one failure, and the others run."""
+    played = stage.run(lost_in(*said), lost_in(*said), serves)
+    played.caught(said="lost twice while this test ran", guilty=FAR[:1])
+    assert played.workers == 3
+
+
+def test_lost_once_in_each_test(stage: Stage) -> None:
+    def loses_the_second(far: Far) -> None:
+        far.greet()
+        far.run(far.order.run.first)
+        far.say(events.StretchEnded())
+        message = far.message()
+        far.say(events.Started(message.first))
+
+    played = stage.run(lost_in(), loses_the_second, loses_the_second, serves)
+    all_passed(played)
+
+
+def test_lost_always(stage: Stage) -> None:
+    played = stage.run(lost_in(report(0, "setup")))
+    played.caught(said="lost twice while this test ran")
+    assert played.workers == 6
+
+
+def test_lost_within_a_frame(stage: Stage) -> None:
+    def cut_short(far: Far) -> None:
+        far.greet()
+        far.run(0)
+        whole = frames.encode_events([events.Started(1)])
+        order = far.order
+        far.raw(frames.encode_frame(order.worker, order.nonce, far.sent, whole)[:-3])
+
+    played = stage.run(cut_short, serves)
+    all_passed(played)
+    assert played.workers == 2
+
+
+def test_lost_twice_counts_as_a_failure_for_x(stage: Stage) -> None:
+    played = stage.run(lost_in(), lost_in(), serves, args=("-x",))
+    assert played.ret == 1, played.text
+    assert played.verdicts((*FAR, *HERE)) == ["failed", "none", "none", "none", "none"]
+
+
+# ---------------------------------------------------------------- real processes that are killed
+
+KILLS = """
+import os, signal, time
+import pytest
+pytestmark = pytest.mark.gpu
+
+def ancestors():
+    found = [os.getpid()]
+    for _ in range(2):
+        with open(f"/proc/{found[-1]}/stat") as file:
+            found.append(int(file.read().rpartition(")")[2].split()[1]))
+    return found
+
+def note():
+    with open("pids.txt", "a") as file:
+        print(*ancestors(), file=file)
+
+def test_a():
+    note()
+
+def test_b():
+    note()
+    with open("attempts.txt", "a") as file:
+        file.write("x")
+    if os.path.getsize("attempts.txt") <= TIMES:
+        time.sleep(0.2)  # until it is known over there that this test runs
+        os.kill(ancestors()[WHOM], signal.SIGKILL)
+        time.sleep(30)
+
+def test_c():
+    note()
+"""
+
+
+def running(pid: int) -> bool:
+    """Say whether a process still runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+@pytest.mark.parametrize(
+    ("whom", "times", "attempts", "verdict"),
+    [
+        ("runner", 1, 1, "failed"),
+        ("zygote", 1, None, None),
+        ("zygote", 9, None, "failed"),
+        ("supervisor", 1, 2, "passed"),
+        ("supervisor", 9, 2, "failed"),
+    ],
+)
+def test_killed_process(
+    whom: str, times: int, attempts: int | None, verdict: str | None, stage: Stage
+) -> None:
+    """A dead runner is the test's doing, a dead worker is nobody's until it happens again.
+
+    A dead zygote may count as either. Whatever died, each test has one outcome; none survives.
+    """
+    at = ["runner", "zygote", "supervisor"].index(whom)
+    source = KILLS.replace("TIMES", str(times)).replace("WHOM", str(at))
+    (stage.path / "test_far.py").write_text(source)
+    played = stage.run_on("local:cpu")
+    assert "INTERNALERROR>" not in played.text, played.text
+    assert verdict in (None, played.verdict(FAR[1])), played.text
+    assert played.verdicts((FAR[0], FAR[2], *HERE)) == ["passed"] * 4, played.text
+    assert played.ret == (0 if played.verdict(FAR[1]) == "passed" else 1), played.text
+    assert attempts in (None, (stage.path / "attempts.txt").stat().st_size)
+    if verdict == "failed" and whom == "runner":
+        assert signal.SIGKILL.name in played.text
+    pids = [int(word) for word in (stage.path / "pids.txt").read_text().split()]
+    deadline = time.monotonic() + 5.0
+    while any(map(running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not list(filter(running, pids))
