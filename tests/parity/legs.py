@@ -11,8 +11,17 @@ LOCAL = Leg("local:cpu", ("--remote=local:cpu",))
 
 ALL = Leg("local:cpu all", ("--remote=local:cpu", "--remote-all"), ships_all=True)
 
+# The worker finds no project beside it: the tree is sent, and lies in a temporary folder there.
+COMMAND = Leg(
+    "command",
+    ("--remote=command:env",),
+    environment=(("PYTEST_REMOTEGPU_PRETEND_GPUS", "2"),),
+    far_roots=(r"/[^\s'\"]*/remotegpu-\w+/tree",),
+)
+
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
+    COMMAND: ("outcomes", "params", "layout", "spread", "choices"),
     ALL: ("outcomes", "scopes", "styles", "hooks", "choices"),
 }
