@@ -22,6 +22,6 @@ COMMAND = Leg(
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
-    COMMAND: ("outcomes", "params", "layout", "spread", "choices"),
+    COMMAND: ("outcomes", "layout", "choices"),
     ALL: ("outcomes", "scopes", "styles", "hooks", "choices"),
 }
