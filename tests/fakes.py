@@ -217,6 +217,7 @@ class Scripted:
 
     ships_tree = False
     capacity = None
+    one_host = False
     pretends = True
     prompt = True
     where = "scripted"
@@ -375,6 +376,7 @@ class OneRequest:
 
     ships_tree = True
     capacity = None
+    one_host = False
     pretends = True
     prompt = False
 

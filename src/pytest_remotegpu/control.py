@@ -33,6 +33,8 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> C
         name, rest = split_spec(settings.spec)
         backend = backends.find(name, rest, Site(settings.python, sys.executable, sys.platform))
         _check(config, settings, backend)
+    if settings.required and not settings.plan:
+        config.pluginmanager.register(Requirement(settings), "remotegpu-required")
     return Control(config, settings, backend, Start(*start))
 
 
@@ -75,7 +77,6 @@ class Control:
         self._session: RemoteSession | None = None
         self._early_warnings: list[tuple[Any, str]] = []
         self.shapes: list[Shape | None] = []
-        self._ran_on_gpu = 0
 
     def pytest_report_header(self) -> str | None:
         """Name the far side."""
@@ -147,22 +148,14 @@ class Control:
             if taken is None
             else f"{len(taken.entries)} files, {sum(e.size for e in taken.entries)} bytes"
         )
+        if taken is not None:
+            upload += "".join(f"\n  left out: {path} {why}" for path, why in taken.left_out)
         where = None if self._backend is None else _place(self._backend)
         ids = [item.nodeid for item in session.items]
         reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
         for line in plan.describe(ids, self.shapes, self._settings.origins, where, upload):
             if reporter is not None:
                 reporter.write_line(line)
-
-    def pytest_remotegpu_result(self, item: pytest.Item, result: Result) -> None:
-        """Count the marked tests that ran where GPUs are."""
-        marked = selection.shape_of(item, self._settings.aliases) is not None
-        self._ran_on_gpu += marked and any(map(has_run, result.reports))
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Let no session pass that had to use a GPU and has not."""
-        if self._settings.required and not self._settings.plan:
-            require_gpu(session, self._ran_on_gpu)
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""
@@ -193,3 +186,20 @@ class Control:
         """Leave no worker behind, whatever has happened."""
         if self._session is not None:
             self._session.close()
+
+
+class Requirement:
+    """Registered for ``--gpu-required``: no session passes that had to use a GPU and has not."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._ran = 0
+
+    def pytest_remotegpu_result(self, item: pytest.Item, result: Result) -> None:
+        """Count the marked tests that ran where GPUs are."""
+        marked = selection.shape_of(item, self._settings.aliases) is not None
+        self._ran += marked and any(map(has_run, result.reports))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Look at the count."""
+        require_gpu(session, self._ran)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_remotegpu.backends.base import Backend, Channel, Environment
-from pytest_remotegpu.errors import FarSideError, ProtocolError
+from pytest_remotegpu.errors import EndOfStreamError, FarSideError, ProtocolError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import frames, orders
 from pytest_remotegpu.protocol.events import Event
@@ -146,13 +146,10 @@ class Controller:
                     self._mailbox.put(Said(worker, what, len(chunk)))
             stream.close()
             lost = Lost("")
+        except EndOfStreamError as error:
+            lost = Lost(f"{error}\n{worker.channel.diagnosis()}")
         except ProtocolError as error:
-            lost = Lost(
-                f"{error}; {worker.channel.diagnosis()}" if not stream.hello else str(error),
-                hostile=True,
-            )
-            if str(error).startswith("the stream stops"):
-                lost = Lost(f"{error}\n{worker.channel.diagnosis()}")
+            lost = Lost(str(error), hostile=True)
         except Exception as error:  # noqa: BLE001  whatever a backend raises must become a verdict
             lost = Lost(f"{type(error).__name__}: {error}")
         self._mailbox.put(Said(worker, lost))

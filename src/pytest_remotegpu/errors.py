@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "EndOfStreamError",
     "FarSideError",
     "MarkerError",
     "ProtocolError",
@@ -30,6 +31,10 @@ class MarkerError(UsageError):
 
 class ProtocolError(RemoteGpuError):
     """Raised when bytes from the other side break the wire format; the stream is not read further."""
+
+
+class EndOfStreamError(ProtocolError):
+    """Raised when a stream from the other side stops before it has said that it ends."""
 
 
 class FarSideError(RemoteGpuError):

@@ -50,6 +50,7 @@ class Lane:
         summary: RunSummary,
         make_order: Callable[[Worker, list[Shipped], orders.Run], orders.Order],
         on_ready: Callable[[Shipped], None],
+        required: bool = False,
     ) -> None:
         self.shape = shape
         self.tests = tests
@@ -60,6 +61,7 @@ class Lane:
         self._handed: list[Shipped] = []
         self._runs: deque[tuple[list[Shipped], int]] = deque()
         self._idle_losses = 0
+        self._required = required
         self._gpu = ""
         self._properties: tuple[tuple[str, object], ...] | None = None
         self.worker: Worker | None = None
@@ -153,6 +155,11 @@ class Lane:
 
     def _take_hello(self, hello: Hello) -> None:
         wrong = differences(self._controller.hello, hello)
+        if self._required and hello.pretend is not None:
+            wrong.append(
+                f"--gpu-required: its {hello.pretend} GPUs are pretend ones "
+                "(PYTEST_REMOTEGPU_PRETEND_GPUS is set there)"
+            )
         if wrong:
             self.refusal = "\n".join(wrong)
             self.give_up(self.refusal)
@@ -248,6 +255,8 @@ class Lane:
         self._ready(test)
 
     def _take_exit(self, event: events.Exited) -> None:
+        if not any(test.started and not test.done for test in self._handed):
+            raise ProtocolError("a session ends for a test, and none runs")
         self.ending = Ending(event)
 
     def _take_stretch_end(self, event: events.StretchEnded) -> None:
@@ -285,7 +294,7 @@ class Lane:
             return
         self.lose(
             lost.reason or "the worker ended before its tests did",
-            retry=worker is None or worker.hello is not None,
+            retry=not lost.hostile and (worker is None or worker.hello is not None),
         )
 
     def lose(self, reason: str, *, retry: bool) -> None:

@@ -55,6 +55,7 @@ class News:
         self._debug = debug
         self._live = terminal.LiveOutput(config)
         self._failed_files: set[str] = set()
+        self._asked: set[tuple[str, str]] = set()
         self.collect_errors = 0
         self._handlers: dict[type, Callable[[Lane, Worker, Controller, Any], None]] = {
             events.Warned: self._take_warning,
@@ -66,7 +67,7 @@ class News:
             events.Need: self._take_need,
             events.CollectFailed: self._take_collect_failure,
             events.Note: self._take_note,
-            events.Collected: self._take_debug,
+            events.Collected: self._take_collected,
             events.Phase: self._take_debug,
             events.Ended: self._take_debug,
         }
@@ -117,9 +118,9 @@ class News:
         lane.take([event])
 
     def _take_artifact(
-        self, lane: Lane, _w: Worker, _c: Controller, event: events.Artifact
+        self, lane: Lane, worker: Worker, _c: Controller, event: events.Artifact
     ) -> None:
-        self._artifacts.take(lane.open_test(event.item).item.nodeid, event)
+        self._artifacts.take(lane.open_test(event.item).item.nodeid, event, worker.nonce)
 
     def _take_junit(self, lane: Lane, _w: Worker, _c: Controller, event: events.Junit) -> None:
         test = lane.open_test(event.item) if event.item >= 0 else None
@@ -127,6 +128,12 @@ class News:
 
     def _take_note(self, _l: Lane, _w: Worker, _c: Controller, event: events.Note) -> None:
         self._summary.note(from_text(event.text))
+
+    def _take_collected(
+        self, lane: Lane, worker: Worker, controller: Controller, event: events.Collected
+    ) -> None:
+        self._replayer.far_root = from_text(event.root)
+        self._take_debug(lane, worker, controller, event)
 
     def _take_debug(self, _l: Lane, worker: Worker, _c: Controller, event: events.Event) -> None:
         self._debug(f"{worker.name}: {event!r}")
@@ -141,7 +148,13 @@ class News:
         record.created = event.created
         logging.getLogger().handle(record)
 
+    def _count_once(self, worker: Worker, question: str) -> None:
+        if (worker.name, question) in self._asked:
+            raise ProtocolError(f"{question} are asked for twice")
+        self._asked.add((worker.name, question))
+
     def _take_wants(self, lane: Lane, worker: Worker, _c: Controller, event: events.Wants) -> None:
+        self._count_once(worker, "values")
         tests = {place: lane.test(place) for place in event.items}
         values = {place: self._collection.wanted(test.item) for place, test in tests.items()}
         worker.send(orders.Values(cloudpickle.dumps(values)))
@@ -149,6 +162,7 @@ class News:
     def _take_need(
         self, _l: Lane, worker: Worker, controller: Controller, event: events.Need
     ) -> None:
+        self._count_once(worker, "contents")
         taken = self._shipping.snapshot
         if taken is None:
             raise ProtocolError("contents are asked for where no tree was sent")

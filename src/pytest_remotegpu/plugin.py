@@ -97,9 +97,13 @@ def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str 
     """Say whether a conftest has registered this option; the other arguments may be required ones."""
     probe = f"{option}=probe" if metavar else option
     try:
-        _known, unknown = parser.parse_known_and_unknown_args([probe, *args])
+        parser.parse_known_and_unknown_args(args)
     except pytest.UsageError:
         return False  # pytest's own parsing will say what is wrong
+    try:
+        _known, unknown = parser.parse_known_and_unknown_args([probe, *args])
+    except pytest.UsageError:
+        return True  # an option of this name that takes no value
     return probe not in unknown
 
 

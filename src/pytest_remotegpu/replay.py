@@ -15,6 +15,8 @@ from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["Replayer"]
 
+MOST_WARNINGS = 10_000
+"""Different warnings of collections that are remembered, and so recorded at all."""
 MISSING_FILE = re.compile(r"No such file or directory: '([^'\n]+)'")
 
 
@@ -22,7 +24,7 @@ class Replayer:
     """Keeps tests that have their verdict, and replays each whole, in order of arrival.
 
     :param summary: is told of each. :param why_left_out: explains why a path did not travel.
-    :ivar ready: tests to replay. :ivar replayed: how many have been.
+    :ivar far_root: the project's folder there, once it is known. :ivar ready: tests to replay. :ivar replayed: how many have been.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Replayer:
         self._present: list[Any] = []
         self._caller: Callable[..., Any] = config.hook.pytest_runtest_protocol
         self._warnings: set[tuple[str, ...]] = set()
+        self.far_root = ""
         self.ready: list[Shipped] = []
         self.replayed = 0
 
@@ -75,7 +78,8 @@ class Replayer:
     def _explain(self, report: pytest.TestReport) -> None:
         """Say of a file that was missing there why it did not travel."""
         for path in dict.fromkeys(MISSING_FILE.findall(report.longreprtext)):
-            why = self._why_left_out(path)
+            here = path.removeprefix(f"{self.far_root}/") if self.far_root else path
+            why = self._why_left_out(here)
             if why:
                 report.sections.append(("Missing on the far side", why))
 
@@ -146,7 +150,7 @@ class Replayer:
     def _is_new(self, message: Any) -> bool:
         name, text = message.category.__name__, str(message.message)
         key = (name, text, str(message.filename), str(message.lineno))
-        if key in self._warnings:
+        if key in self._warnings or len(self._warnings) > MOST_WARNINGS:
             return False
         self._warnings.add(key)
         return True

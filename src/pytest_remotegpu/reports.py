@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import builtins
+import re
 import warnings
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import pytest
 
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.protocol import events
+from pytest_remotegpu.protocol import events, plain
 from pytest_remotegpu.protocol.plain import from_text
 
 __all__ = ["Result", "Shipped", "synthesised_warning"]
 
-OUTCOMES: Final[frozenset[str]] = frozenset({"passed", "failed", "skipped", "rerun"})
+RERUN: Final[str] = "rerun"
+OUTCOMES: Final[frozenset[str]] = frozenset({"passed", "failed", "skipped", RERUN})
 """Pytest's own, and the one that pytest-rerunfailures adds."""
 PHASES: Final = frozenset({"setup", "call", "teardown"})
+OWN_FIELDS: Final = frozenset(
+    {"nodeid", "location", "keywords", "outcome", "longrepr", "when", "sections", "duration"}
+    | {"start", "stop", "user_properties", "$report_type", "_report_type", "_subtest.context"}
+)
 MOST_PENDING: Final = 256 * 2**20
 """Bytes that one test may keep waiting here; workers cut their output well below."""
 BUILTIN: Final = {
@@ -121,7 +128,7 @@ class Shipped:
         :raises ProtocolError: for pieces out of order, or too many of them.
         """
         said = self.said
-        said.weigh(len(event.text))
+        said.weigh(len(event.text) + len(event.name) + 100)
         if event.index != len(said.sections):
             raise ProtocolError(
                 f"section {event.index} came where section {len(said.sections)} was due"
@@ -153,6 +160,7 @@ class Shipped:
         text_only = data.pop(events.TEXT_ONLY, False)
         settled = data.pop(events.SETTLED, None)
         _show_parts(data)
+        _drop_methods(data)
         report = _from_data(self.item.config, data)
         if text_only and isinstance(report.longrepr, str):
             report.longrepr = _Representation(report.longrepr)  # type: ignore[assignment]
@@ -162,14 +170,23 @@ class Shipped:
         said.reports.append(report)
 
     def complete(self) -> bool:
-        """Say whether every phase that must be there is there, once, at the end of the test."""
-        phases = [report.when for report in self.reports if type(report) is pytest.TestReport]
-        if phases[:1] != ["setup"] or phases[-1:] != ["teardown"]:
+        """Say whether the last attempt at the test has each phase, once and in order, to its end.
+
+        Attempts before it must have ended in a rerun, as pytest-rerunfailures reports them.
+        """
+        own = [report for report in self.reports if type(report) is pytest.TestReport]
+        starts = [place for place, report in enumerate(own) if report.when == "setup"]
+        if not starts or starts[0] != 0:
             return False
-        if any(getattr(report, "outcome", "") == "rerun" for report in self.reports):
-            return True
-        setup_passed = any(r.when == "setup" and r.passed for r in self.reports)
-        return ("call" in phases) == setup_passed or self.item.config.getoption("setuponly", False)
+        earlier = [own[a:b] for a, b in pairwise(starts)]
+        last = own[starts[-1] :]
+        reruns = all(any(report.outcome == RERUN for report in part) for part in earlier)
+        return reruns and all(report.outcome != RERUN for report in last) and self._is_whole(last)
+
+    def _is_whole(self, reports: list[pytest.TestReport]) -> bool:
+        phases = [report.when for report in reports]
+        called = reports[0].passed and not self.item.config.getoption("setuponly")
+        return phases == (["setup", "call", "teardown"] if called else ["setup", "teardown"])
 
     def add(
         self, when: str, outcome: str, longrepr: Any, sections: list[tuple[str, str]] | None = None
@@ -215,6 +232,16 @@ class Shipped:
     def result(self) -> Result:
         """Give what other plugins may see of it."""
         return Result(self.worker, self.shape, self.gpu, self.reports)
+
+
+def _drop_methods(data: dict[str, Any]) -> None:
+    """Leave out attributes that would hide what a report can do, or name another plugin's node."""
+    for name in [name for name in data if name not in OWN_FIELDS and _hides(name)]:
+        del data[name]
+
+
+def _hides(name: str) -> bool:
+    return name == "node" or name.startswith("__") or hasattr(pytest.TestReport, name)
 
 
 class _Shown(str):
@@ -278,6 +305,10 @@ def _check(report: Any) -> None:
         raise ProtocolError("a report whose user_properties are no pairs")
     if not isinstance(getattr(report, "wasxfail", ""), str):
         raise ProtocolError("a report whose wasxfail is no text")
+    if not plain.is_shallow(report.user_properties):
+        raise ProtocolError("a report whose user_properties are nested too deeply")
+    if report.failed and report.longrepr is None:
+        report.longrepr = "the far side sent no traceback"
     longrepr = report.longrepr
     if report.skipped and not hasattr(report, "wasxfail"):
         _check_skip(longrepr)
@@ -308,12 +339,14 @@ def synthesised_warning(event: events.Warned) -> warnings.WarningMessage:
     known = BUILTIN.get(event.category) or BUILTIN.get(
         f"pytest.{name}" if module.startswith("_pytest") else ""
     )
-    category = known or type(name or "Warning", (Warning,), {"__module__": module})
+    fit = re.sub(r"\W", "_", name)[:200] or "Warning"
+    category = known or type(fit, (Warning,), {"__module__": re.sub(r"[^\w.]", "_", module)})
     text = from_text(event.text)
     return warnings.WarningMessage(
         message=Warning(text),
         category=category,
         filename=from_text(event.path),
         lineno=event.lineno,
-        line=None if event.line is None else from_text(event.line),
+        # never None, for which somebody here would read the file that was named there
+        line="" if event.line is None else from_text(event.line),
     )

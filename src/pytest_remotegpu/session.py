@@ -79,6 +79,7 @@ class RemoteSession:
             summary=self.summary,
             debug=lambda text: terminal.debug(config, text) if settings.debug else None,
         )
+        self._required = settings.required
         self._run_id = secrets.token_hex(8)
         self._controller: Controller | None = None
         self._environ: dict[str, str] = {}
@@ -118,6 +119,7 @@ class RemoteSession:
                 summary=self.summary,
                 make_order=self._make_order,
                 on_ready=ready,
+                required=self._required,
             )
 
     def _opened(self) -> Controller:
@@ -182,6 +184,9 @@ class RemoteSession:
             self._pump(TICK)
         self._replay_ready()
         self._stop_where_told()
+        for lane in self.lanes.values():
+            self._session.shouldstop = self._session.shouldstop or lane.reason
+        self._stop_where_told()
 
     def _start_all(self) -> None:
         lanes = self.lanes.values()
@@ -199,13 +204,25 @@ class RemoteSession:
 
     def _start_waiting(self) -> None:
         """Start the lanes whose GPUs are free, as many at once as fit."""
-        capacity = self._backend.capacity
+        capacity = self._capacity()
         used = sum(lane.shape.count for lane in self.lanes.values() if lane.busy)
         for lane in list(self._waiting):
-            if capacity is None or used + lane.shape.count <= capacity:
+            if capacity is None or used == 0 or used + lane.shape.count <= capacity:
                 self._waiting.remove(lane)
                 used += lane.shape.count
                 lane.start(lane.tests, 0, last=True)
+
+    def _capacity(self) -> int | None:
+        """Say how many GPUs all lanes share; ``None`` where each worker has a host of its own.
+
+        Of one host that has not spoken yet nothing is known: a single lane starts there.
+        """
+        if self._backend.capacity is not None or not self._backend.one_host:
+            return self._backend.capacity
+        hellos = [w.hello for w in self._opened().workers if w.hello is not None]
+        if not hellos:
+            return 0
+        return len(hellos[0].gpus) if hellos[0].pretend is None else hellos[0].pretend
 
     def _greet(self) -> None:
         """Wait for workers that speak at once: a refusal must come before the first test."""

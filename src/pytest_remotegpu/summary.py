@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from pytest_remotegpu.gpu import Shape
 
+MOST_NOTES = 100
+
 __all__ = ["RunSummary", "ShapeSummary"]
 
 
@@ -60,8 +62,8 @@ class RunSummary:
 
     def note(self, text: str) -> None:
         """Keep a line for the user, once."""
-        if text and text not in self.notes:
-            self.notes.append(text)
+        if text and text not in self.notes and len(self.notes) < MOST_NOTES:
+            self.notes.append(text if len(self.notes) + 1 < MOST_NOTES else "... and more")
 
     def lines(self) -> Iterable[str]:
         """Write the closing summary."""

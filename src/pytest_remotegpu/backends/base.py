@@ -87,6 +87,8 @@ class Backend(Protocol):
     :ivar name: as it stands in ``--remote=``, such as ``local:cpu``.
     :ivar ships_tree: whether the project's files must travel (else the worker runs in them).
     :ivar capacity: how many GPUs it has in all, where that is known beforehand; else ``None``.
+    :ivar one_host: whether all its workers share the GPUs of one host; then only as many run at
+        once as fit, by ``capacity`` or by what the first worker's hello says.
     :ivar pretends: whether its GPUs are known to be pretend ones.
     :ivar prompt: whether a worker says hello within seconds, so that it is worth waiting for
         before the first local test.
@@ -99,6 +101,8 @@ class Backend(Protocol):
     def ships_tree(self) -> bool: ...  # noqa: D102
     @property
     def capacity(self) -> int | None: ...  # noqa: D102
+    @property
+    def one_host(self) -> bool: ...  # noqa: D102
     @property
     def pretends(self) -> bool: ...  # noqa: D102
     @property

@@ -25,6 +25,7 @@ class Command:
 
     ships_tree = True
     capacity = None
+    one_host = True
     pretends = False
     prompt = True
 

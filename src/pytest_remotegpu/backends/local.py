@@ -21,6 +21,7 @@ class LocalCpu:
     """``local:cpu``: the whole machinery on the CPU of this host, with pretend GPUs."""
 
     ships_tree = False
+    one_host = True
     pretends = True
     prompt = True
 

@@ -73,8 +73,9 @@ class StdioChannel:
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
-        for end in (lambda: None, self._process.terminate, self._process.kill):
-            end()
+        for end in (None, self._process.terminate, self._process.kill):
+            if end is not None:
+                end()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(GRACE)
                 break

@@ -28,9 +28,10 @@ class _Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Collected(_Event, frozen=True, tag=1):
-    """The runner has collected; ``seconds`` is what its start and collection took."""
+    """The runner has collected; ``seconds`` is what that took, ``root`` the project's folder there."""
 
     seconds: float
+    root: plain.Text
 
 
 class Wants(_Event, frozen=True, tag=2):

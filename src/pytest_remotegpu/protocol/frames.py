@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pytest_remotegpu.errors import ProtocolError
+from pytest_remotegpu.errors import EndOfStreamError, ProtocolError
 from pytest_remotegpu.protocol import events, orders, plain
 from pytest_remotegpu.protocol.hello import Hello
 
@@ -156,6 +156,8 @@ class EventStream:
             raise ProtocolError(f"event {read.first} came where event {self._next} was due")
         if self.ended:
             raise ProtocolError("events came after the end of the stream")
+        if any(isinstance(event, events.Ended) for event in found[:-1]):
+            raise ProtocolError("events came after the end of the stream")
         self._next += len(found)
         self.ended = any(isinstance(event, events.Ended) for event in found[-1:])
         return found
@@ -163,11 +165,12 @@ class EventStream:
     def close(self) -> None:
         """Say that no byte follows.
 
-        :raises ProtocolError: where the stream stops before its end.
+        :raises EndOfStreamError: where the stream stops before its end.
         """
-        if self._frames.pending:
-            raise ProtocolError(
-                f"the stream stops within a frame, after {self._frames.pending} bytes of it"
-            )
+        pending = self._frames.pending
+        if self.hello is None:
+            raise EndOfStreamError("the far side ended before it said hello")
+        if pending:
+            raise EndOfStreamError(f"the stream stops within a frame, after {pending} bytes of it")
         if not self.ended:
-            raise ProtocolError(f"the stream stops after event {self._next - 1}, before its end")
+            raise EndOfStreamError(f"the stream stops after event {self._next - 1}, before its end")

@@ -75,9 +75,11 @@ class Hello:
         """
         try:
             data = json.loads(body)
+            if not isinstance(data, dict):
+                raise TypeError("no object")
             known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
-            known["gpus"] = tuple(str(token) for token in known.get("gpus", ()))
-            known["extra"] = {str(k): str(v) for k, v in known.get("extra", {}).items()}
+            known["gpus"] = tuple(known.get("gpus", ()))
+            known.setdefault("extra", {})
             return cls._checked(cls(**known))
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ProtocolError(f"not a hello: {body[:60]!r} ({error})") from None
@@ -85,7 +87,10 @@ class Hello:
     @staticmethod
     def _checked(hello: Hello) -> Hello:
         texts = (hello.package, hello.python, hello.pytest, hello.host, hello.executable)
-        if not all(isinstance(text, str) for text in (*texts, hello.platform)):
+        if not isinstance(hello.extra, dict):
+            raise TypeError("extra that is no object")
+        more = (hello.platform, *hello.gpus, *hello.extra, *hello.extra.values())
+        if not all(isinstance(text, str) for text in (*texts, *more)):
             raise TypeError("a version that is no text")
         if type(hello.protocol) is not int or type(hello.pretend) not in (int, type(None)):
             raise TypeError("a number that is none")

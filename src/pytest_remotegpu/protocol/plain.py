@@ -12,14 +12,27 @@ import msgspec
 
 from pytest_remotegpu.errors import ProtocolError
 
-__all__ = ["DECODER", "ENCODER", "Text", "from_text", "pack", "reduce", "to_text", "unpack"]
+__all__ = [
+    "DECODER",
+    "ENCODER",
+    "Text",
+    "from_text",
+    "is_shallow",
+    "pack",
+    "reduce",
+    "to_text",
+    "unpack",
+]
 
 TUPLE: Final = 1
 ODD_TEXT: Final = 2
 LARGE_INT: Final = 3
+PAIRS: Final = 4
 MOST_DIGITS: Final = 4000
 """CPython refuses to read integers of more than 4300 digits by default."""
 
+MOST_PARTS: Final = 100_000
+"""Parts of one object that are walked; what holds itself many times over would never end."""
 DEEPEST: Final = 100
 """Nested further than this, data is turned to text; both sides stay far from the recursion limit."""
 
@@ -51,9 +64,18 @@ def _extension(code: int, data: memoryview) -> Any:
         return tuple(items)
     if code == ODD_TEXT:
         return from_text(bytes(data))
+    if code == PAIRS:
+        return _dict(DECODER.decode(data))
     if code == LARGE_INT:
         return _large_int(bytes(data))
     raise ProtocolError(f"unknown extension type {code!r} on the wire")
+
+
+def _dict(pairs: Any) -> dict[Any, Any]:
+    try:
+        return {key: item for key, item in pairs}
+    except (TypeError, ValueError):
+        raise ProtocolError("a dict on the wire is not made of pairs") from None
 
 
 def _large_int(digits: bytes) -> int:
@@ -93,7 +115,10 @@ def pack(value: Any) -> Any:
     if kind is list:
         return [pack(item) for item in value]
     if kind is dict:
-        return {pack(key): pack(item) for key, item in value.items()}
+        if all(type(key) is str and _is_even(key) for key in value):
+            return {key: pack(item) for key, item in value.items()}
+        pairs = [[pack(key), pack(item)] for key, item in value.items()]
+        return msgspec.msgpack.Ext(PAIRS, ENCODER.encode(pairs))
     return value
 
 
@@ -108,49 +133,93 @@ def unpack(data: bytes | memoryview) -> Any:
         raise ProtocolError(f"undecodable data on the wire: {error}") from None
 
 
-def reduce(value: Any, changed: list[str], where: str = "", depth: int = 0) -> Any:
+def is_shallow(value: Any, room: int = DEEPEST) -> bool:
+    """Say whether data is nested no deeper than what walks it by recursion can bear."""
+    if not isinstance(value, list | tuple | dict):
+        return True
+    if room <= 0:
+        return False
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    return all(is_shallow(part, room - 1) for part in parts)
+
+
+def reduce(value: Any, changed: list[str], where: str = "") -> Any:
     """Make any object plain: subclasses lose their class, what is no data becomes its text.
+
+    Data that is nested too deeply, holds itself, or is too much, becomes text as well.
 
     :param changed: receives a line for each object that had to be turned to text.
     :param where: the path to ``value``, for those lines.
     """
-    if value is None or value is True or value is False:
-        return value
-    if depth > DEEPEST:
-        return _as_text(value, changed, where)
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        plain = int.__index__(value)
-        return (
-            plain if plain.bit_length() < MOST_DIGITS * 3 else _as_text(hex(plain), changed, where)
-        )
-    if isinstance(value, float):
-        return float.__float__(value)
-    if isinstance(value, bytes):
-        return bytes(value)
-    if isinstance(value, list | tuple):
-        items = [reduce(item, changed, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, dict):
-        return _reduce_dict(value, changed, where, depth)
-    return _as_text(value, changed, where)
+    return _Reduction(changed).of(value, where, 0)
 
 
-def _reduce_dict(value: dict[Any, Any], changed: list[str], where: str, depth: int) -> Any:
-    plain = {}
-    for key, item in value.items():
-        name = key if type(key) is str else reduce(key, changed, f"{where} key", depth + 1)
-        if not isinstance(name, str | int | float | bytes | None):
-            name = _as_text(key, changed, f"{where} key")
-        plain[name] = reduce(item, changed, f"{where}.{name}" if where else str(name), depth + 1)
-    return plain
+class _Reduction:
+    """One walk over an object."""
+
+    def __init__(self, changed: list[str]) -> None:
+        self._changed = changed
+        self._room = MOST_PARTS
+
+    def of(self, value: Any, where: str, depth: int) -> Any:
+        if value is None or value is True or value is False:
+            return value
+        self._room -= 1
+        if depth > DEEPEST or self._room < 0:
+            return self._text("...", value, where)
+        match value:
+            case str():
+                return str.__getitem__(value, slice(None))
+            case int():
+                return self._integer(int.__index__(value), where)
+            case float():
+                return float.__float__(value)
+            case bytes():
+                return bytes.__getitem__(value, slice(None))
+            case list():
+                return self._items(value, where, depth)
+            case tuple():
+                return tuple(self._items(value, where, depth))
+            case dict():
+                return self._dict(value, where, depth)
+        return self._text(_text_of(value), value, where)
+
+    def _integer(self, value: int, where: str) -> Any:
+        few = value.bit_length() < MOST_DIGITS * 3
+        return value if few else self._text(hex(value), value, where)
+
+    def _items(self, value: list[Any] | tuple[Any, ...], where: str, depth: int) -> list[Any]:
+        return [self.of(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(value)]
+
+    def _dict(self, value: dict[Any, Any], where: str, depth: int) -> dict[Any, Any]:
+        plain = {}
+        for key, item in value.items():
+            name = self.of(key, f"{where} key", depth + 1)
+            if not isinstance(name, str | int | float | bytes | tuple | None) or not _is_hashable(
+                name
+            ):
+                name = self._text(_text_of(key), key, f"{where} key")
+            inner = f"{where}.{name!s}"[:200] if where else str(name)[:200]
+            plain[name] = self.of(item, inner, depth + 1)
+        return plain
+
+    def _text(self, text: str, value: Any, where: str) -> str:
+        kind = type(value)
+        self._changed.append(f"{where} ({kind.__module__}.{kind.__qualname__})")
+        return text
 
 
-def _as_text(value: Any, changed: list[str], where: str) -> str:
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _text_of(value: Any) -> str:
     try:
         text = str(value)
     except Exception as error:  # noqa: BLE001  a user's __str__ may raise anything
-        text = f"<{type(value).__name__} whose text raised {type(error).__name__}>"
-    changed.append(f"{where} ({type(value).__module__}.{type(value).__qualname__})")
-    return text
+        return f"<{type(value).__name__} whose text raised {type(error).__name__}>"
+    return str.__getitem__(text, slice(None))

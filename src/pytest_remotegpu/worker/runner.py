@@ -94,6 +94,7 @@ class Runner:
         options.neutralise(config.option, self.order.worker)
         config.option.color = self.options["color"]
         self.config = config
+        config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
         if self.wanted_files and not self.options["keep_args"]:
             config.args = list(self.options["files"])
         return config
@@ -117,7 +118,6 @@ class Runner:
                 text = f"the value of option {name!r} can't be rebuilt there: {type(error).__name__}: {error}"
                 self.emitter.put(events.Note(to_text(text)))
         options.apply(config.option, values)
-        config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
         fixtures = JunitFixtures(self.emitter, self.options["junit"], lambda: self.current)
         config.pluginmanager.register(fixtures, "remotegpu-runner-junit")
 
@@ -195,7 +195,8 @@ class Runner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self.emitter.put(events.Collected(time.monotonic() - self.started))
+        there = to_text(str(self.options["there"]))
+        self.emitter.put(events.Collected(time.monotonic() - self.started, there))
         self.emitter.flush()
         message: Any = self.order.run
         while isinstance(message, orders.Run):
