@@ -1,0 +1,324 @@
+"""Ends before the end: Ctrl-C, signals, crashes, ``pytest.exit``, conftests that fail only there.
+
+What arrived is kept, nothing is left running, and each test has the outcome that it deserves.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+from .running import CPU, Started, run, said, until
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+LONG = """
+    import pathlib
+    import time
+    import pytest
+
+    @pytest.fixture(scope="module")
+    def thing():
+        yield
+        pathlib.Path("torn-down").touch()
+
+    @pytest.mark.gpu
+    def test_before(thing): pass
+
+    @pytest.mark.gpu
+    def test_long(thing):
+        pathlib.Path("has-begun").touch()
+        time.sleep(60)
+
+    @pytest.mark.gpu
+    def test_after(thing): pass
+
+    def test_here():
+        while not pathlib.Path("has-begun").exists():
+            time.sleep(0.02)
+"""
+
+
+def begun(pytester: pytest.Pytester, *args: str) -> Started:
+    """Start a session and wait until its long test runs."""
+    pytester.makepyfile(test_it=LONG)
+    session = Started(pytester, CPU, "-v", *args)
+    assert until((pytester.path / "has-begun").exists), session.text
+    return session
+
+
+@linux
+def test_ctrl_c_keeps_what_arrived_and_tears_down(pytester: pytest.Pytester) -> None:
+    with begun(pytester) as session:
+        session.wait_for("::test_here PASSED")
+        session.process.send_signal(signal.SIGINT)
+        asked = time.monotonic()
+        assert session.end() == pytest.ExitCode.INTERRUPTED
+        assert time.monotonic() - asked < 12
+        assert session.living() == []
+        text = session.text
+    assert "INTERNALERROR" not in text
+    assert "::test_before PASSED" in text
+    assert "::test_after" not in text
+    assert "KeyboardInterrupt" in text
+    assert re.search(r"2 passed in", text)
+    assert (pytester.path / "torn-down").exists()
+
+
+@linux
+def test_ctrl_c_twice_ends_at_once(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("""
+        import signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    """)
+    with begun(pytester, "-p", "no:faulthandler") as session:
+        session.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        session.process.send_signal(signal.SIGINT)
+        asked = time.monotonic()
+        assert session.end() == pytest.ExitCode.INTERRUPTED
+        assert time.monotonic() - asked < 5
+        assert until(lambda: not session.living(), 5)
+
+
+@linux
+def test_ctrl_c_for_a_test_that_will_not_stop(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import pathlib
+        import signal
+        import subprocess
+        import time
+        import pytest
+
+        @pytest.mark.gpu
+        def test_deaf():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            subprocess.Popen(["sleep", "60"], start_new_session=True)
+            pathlib.Path("has-begun").touch()
+            time.sleep(60)
+    """
+    )
+    with Started(pytester, CPU) as session:
+        assert until((pytester.path / "has-begun").exists)
+        session.process.send_signal(signal.SIGINT)
+        asked = time.monotonic()
+        assert session.end() == pytest.ExitCode.INTERRUPTED
+        assert time.monotonic() - asked < 15
+        assert session.living() == []
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda sig: sig.name)
+def test_a_session_that_is_killed_leaves_nothing_behind(
+    number: signal.Signals, pytester: pytest.Pytester
+) -> None:
+    with begun(pytester) as session:
+        assert len(session.living()) > 2
+        session.process.send_signal(number)
+        assert session.end() != pytest.ExitCode.OK
+        assert until(lambda: not session.living(), 5), session.living()
+
+
+CRASHES = """
+    import ctypes
+    import os
+    import signal
+    import sys
+    import pytest
+
+    pytestmark = pytest.mark.gpu
+
+    def ran(name):
+        with open("ran.txt", "a") as file:
+            print(name, file=file)
+
+    def test_first(): ran("first")
+
+    def test_segv():
+        ran("segv")
+        print("before the crash")
+        os.write(2, b"written past capture\\n")
+        ctypes.string_at(0)
+
+    def test_exit():
+        ran("exit")
+        print("leaving quietly")
+        os._exit(0)
+
+    def test_kill():
+        ran("kill")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @pytest.mark.xfail(reason="crashes now and then")
+    def test_xfail():
+        ran("xfail")
+        os._exit(0)
+
+    @pytest.fixture
+    def bad_end():
+        yield
+        ran("teardown")
+        os._exit(4)
+
+    def test_teardown(bad_end): ran("body")
+
+    @pytest.fixture
+    def bad_start():
+        ran("setup")
+        os.abort()
+
+    def test_setup(bad_start): ran("never")
+
+    def test_last(): ran("last")
+"""
+
+
+def test_a_crash_fails_its_test_once_and_the_rest_goes_on(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=CRASHES)
+    result = pytester.runpytest_inprocess(CPU, "-v", "--junitxml=j.xml")
+    text = said(result)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert re.search(r"[56] failed, 3 passed, [12] errors? in", text)
+    ran = pytester.path.joinpath("ran.txt").read_text().split()
+    assert ran == ["first", "segv", "exit", "kill", "xfail", "body", "teardown", "setup", "last"]
+    title = r"^_+ ((?:ERROR at \w+ of )?test_\w+) _+$"
+    part = dict(re.findall(title + r"(.*?)(?=^[_=]{5})", text, re.MULTILINE | re.DOTALL))
+    assert "SIGSEGV" in part["test_segv"]
+    assert "test_it.py" in part["test_segv"]
+    assert "in test_segv" in part["test_segv"]
+    assert "before the crash" in part["test_segv"]
+    assert "written past capture" in part["test_segv"]
+    assert "exit status 0" in part["test_exit"]
+    assert "leaving quietly" in part["test_exit"]
+    assert "SIGKILL" in part["test_kill"]
+    assert "memory" in part["test_kill"]
+    assert "exit status 0" in part["test_xfail"]
+    assert "exit status 4" in part["ERROR at teardown of test_teardown"]
+    assert "SIGABRT" in (part.get("test_setup") or part["ERROR at setup of test_setup"])
+    for name in ("test_segv", "test_exit", "test_kill", "test_xfail"):
+        assert len(re.findall(rf"::{name} FAILED", text)) == 1
+    for name in ("test_first", "test_last", "test_teardown"):
+        assert f"::{name} PASSED" in text
+
+
+def test_a_crash_at_import_is_bounded_and_the_rest_goes_on(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_bad="""
+            import ctypes
+            import os
+            import pathlib
+            import pytest
+
+            if "REMOTEGPU_WORKER" in os.environ:
+                with pathlib.Path("imports.txt").open("a") as file:
+                    print("import", file=file)
+                ctypes.string_at(0)
+
+            @pytest.mark.gpu
+            @pytest.mark.parametrize("n", range(3))
+            def test_never(n): pass
+        """,
+        test_good="""
+            import pytest
+
+            @pytest.mark.gpu(2)
+            def test_far(): pass
+
+            def test_here(): pass
+        """,
+    )
+    result = run(pytester, CPU, "-rA")
+    text = said(result)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=2, errors=3)
+    assert text.count("SIGSEGV") >= 1
+    assert len(pytester.path.joinpath("imports.txt").read_text().split()) <= 3
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_conftest_that_fails_only_there(mixed: bool, pytester: pytest.Pytester) -> None:
+    """Status 4 as in plain pytest, unless local tests have run: then it is a collection error."""
+    pytester.makeconftest("""
+        import os
+
+        def helper():
+            raise RuntimeError("host-only breakage")
+
+        if "REMOTEGPU_WORKER" in os.environ:
+            helper()
+    """)
+    pytester.makepyfile(test_far="import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n")
+    if mixed:
+        pytester.makepyfile(test_here="def test_here(): pass")
+    result = pytester.runpytest_inprocess(CPU)
+    text = said(result)
+    assert result.ret in ({2, 4} if mixed else {4})
+    assert "RuntimeError: host-only breakage" in text
+    assert re.search(r"conftest\.py:\d+: in helper|conftest.py.*line \d+, in helper", text)
+    assert "test_far.py::test_far PASSED" not in text
+    assert "Traceback" not in result.stderr.str()
+
+
+ENDINGS = """
+    import pathlib
+    import time
+    import pytest
+
+    def test_here(): pass
+
+    @pytest.mark.gpu
+    def test_before(): pass
+
+    @pytest.mark.gpu
+    def test_ends():
+        {how}
+
+    @pytest.mark.gpu
+    def test_after(): pathlib.Path("after.ran").touch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "named"),
+    [
+        ("pytest.exit('that is enough', returncode=7)", 7, "that is enough"),
+        ("raise KeyboardInterrupt", 2, "KeyboardInterrupt"),
+    ],
+    ids=["pytest.exit", "KeyboardInterrupt"],
+)
+def test_a_test_that_ends_the_session(
+    how: str, status: int, named: str, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(ENDINGS.format(how=how))
+    result = run(pytester, CPU)
+    assert result.ret == status
+    text = said(result)
+    assert named in text
+    assert "2 passed" in text
+    assert "failed" not in result.outlines[-1]
+    assert not pytester.path.joinpath("after.ran").exists()
+
+
+def test_a_breakpoint_is_a_clear_failure_and_no_hang(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pdb
+        import sys
+        import pytest
+
+        pytestmark = pytest.mark.gpu
+
+        def test_breakpoint(): breakpoint()
+        def test_stdin(): assert sys.stdin.read() == ""
+        def test_after(): pass
+    """)
+    result = pytester.runpytest_inprocess(CPU, "-s")
+    text = said(result)
+    result.assert_outcomes(passed=2, failed=1)
+    assert "breakpoint() in a shipped test" in text
+    assert "without --remote" in text
