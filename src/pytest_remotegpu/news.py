@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 import pytest
@@ -25,6 +25,8 @@ from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["News"]
+
+MOST_FAILED_FILES: Final = 1_000
 
 
 class News:
@@ -177,6 +179,8 @@ class News:
         nodeid = from_text(event.nodeid)
         if nodeid in self._failed_files:
             return
+        if len(self._failed_files) >= MOST_FAILED_FILES:
+            raise ProtocolError(f"more than {MOST_FAILED_FILES} files failed to be collected there")
         self._failed_files.add(nodeid)
         self.report_collect_error(nodeid, f"on the far side:\n{from_text(event.text)}")
 

@@ -15,7 +15,7 @@ from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["Replayer"]
 
-MOST_WARNINGS = 10_000
+MOST_WARNINGS = 1_000
 """Different warnings of collections that are remembered, and so recorded at all."""
 MISSING_FILE = re.compile(r"No such file or directory: '([^'\n]+)'")
 
@@ -130,7 +130,7 @@ class Replayer:
     def warn(self, event: events.Warned, nodeid: str) -> None:
         """Record a warning of the far side; what this side's own collection said is not said again."""
         message = synthesised_warning(event)
-        if event.when != "runtest" and not self._is_new(message):
+        if (event.when != "runtest" or not nodeid) and not self._is_new(message):
             return
         place = event.location
         location = place and (from_text(place[0]), place[1], from_text(place[2]))

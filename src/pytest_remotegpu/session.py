@@ -284,7 +284,10 @@ class RemoteSession:
             if ending is not None and ending.interrupt:
                 raise KeyboardInterrupt(ending.text)
             if ending is not None:
-                pytest.exit(ending.text, ending.status)
+                # its own status, unless that would hide that the far side failed
+                pytest.exit(
+                    ending.text, (ending.status or 1) if self.summary.causes else ending.status
+                )
 
     def _check_refusals(self) -> None:
         """End the session with a usage error where no test has been reported; else its tests are errors."""

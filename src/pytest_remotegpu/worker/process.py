@@ -6,13 +6,27 @@ import contextlib
 import ctypes
 import os
 import signal
+import struct
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
-__all__ = ["adopt_orphans", "children", "describe_end", "die_with_parent", "end_tree", "reap"]
+__all__ = [
+    "FORK",
+    "REPLY",
+    "adopt_orphans",
+    "children",
+    "describe_end",
+    "die_with_parent",
+    "end_tree",
+    "reap",
+]
 
+FORK: Final = b"F"
+"""The supervisor's word for: fork a runner on the three descriptors that come with this byte."""
+REPLY: Final = struct.Struct("=cqqq")
+"""What the zygote says: ``R`` ready (faults), ``S`` started (pid), ``X`` ended (pid, status, peak KiB)."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 

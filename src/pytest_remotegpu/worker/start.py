@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pytest_remotegpu.worker.zygote import FORK, REPLY
+from pytest_remotegpu.worker.process import FORK, REPLY
 
 __all__ = ["End", "Forking", "Spawning", "choose"]
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from pytest_remotegpu import gpu
-from pytest_remotegpu.errors import ProtocolError, RemoteGpuError
+from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError
 from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
 from pytest_remotegpu.protocol.plain import to_text
@@ -70,12 +70,17 @@ class Supervisor:
 
     def serve(self) -> None:
         """Greet, then serve until the order is done or the user's side is gone."""
+        try:
+            self._selector.register(self._inward, selectors.EVENT_READ, self._read_messages)
+        except PermissionError:
+            raise FarSideError(
+                "stdin is a file; a worker is spoken to through a pipe or a socket"
+            ) from None
         hello = Hello.here(
             gpus=tuple(self._devices), pretend=self._pretend, host=sockets.gethostname()
         )
         self._hello = hello
         self._write(frames.frame(hello.encode()))
-        self._selector.register(self._inward, selectors.EVENT_READ, self._read_messages)
         self._selector.register(self._starter.socket, selectors.EVENT_READ, self._read_starter)
         while not self._ending:
             self._turn()

@@ -12,21 +12,15 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
-from pytest_remotegpu.worker.process import die_with_parent
+from pytest_remotegpu.worker.process import FORK, REPLY, die_with_parent
 
-__all__ = ["FORK", "REPLY", "main"]
-
-FORK: Final = b"F"
-"""The supervisor's word for: fork a runner on the three descriptors that come with this byte."""
-REPLY: Final = struct.Struct("=cqqq")
-"""What the zygote says: ``R`` ready (faults), ``S`` started (pid), ``X`` ended (pid, status, peak KiB)."""
+__all__ = ["main"]
 
 
 def load_plugins() -> None:
