@@ -1,4 +1,7 @@
-"""Backends by name: entry points of the group ``pytest_remotegpu.backends``, imported when asked for."""
+"""Backends by name: entry points of the group ``pytest_remotegpu.backends``, imported late.
+
+Knows no backend by itself; each is known to its entry point only.
+"""
 
 from __future__ import annotations
 
