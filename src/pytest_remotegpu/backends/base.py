@@ -1,4 +1,6 @@
-"""The contract that every backend fulfils: rent a host, move bytes, stop it. It parses none of them.
+"""The contract that every backend fulfils: rent a host, move bytes, stop it.
+
+It never looks into those bytes, and must not know the wire or pytest.
 
 A backend is one file and one entry point in the group ``pytest_remotegpu.backends``; the entry
 point names a callable ``make(rest, site) -> Backend``, where ``rest`` is what stands after the
@@ -20,7 +22,7 @@ __all__ = ["Backend", "Channel", "Environment", "Make", "Price", "Running", "Sit
 class Site:
     """What a backend may know of the session that makes it.
 
-    :ivar python: the far interpreter that the user named (ini ``remotegpu_python``); empty for none.
+    :ivar python: the far interpreter that the user named (ini ``remotegpu_python``), or empty.
     :ivar executable: the interpreter of this session.
     :ivar platform: as ``sys.platform``.
     """
@@ -44,7 +46,10 @@ class Environment:
 
 
 class Channel(Protocol):
-    """One worker's two byte streams. ``send`` and ``stop`` are called from one thread, ``frames`` from another."""
+    """One worker's two byte streams.
+
+    ``send`` and ``stop`` are called from one thread, ``frames`` from another.
+    """
 
     def send(self, data: bytes) -> None:
         """Send bytes to the worker.
@@ -56,13 +61,22 @@ class Channel(Protocol):
         """
 
     def frames(self) -> Iterator[bytes]:
-        """Yield what the worker sends, in chunks of any size, until it ends; never raises for a worker that died."""
+        """Yield what the worker sends, in chunks of any size, until it ends.
+
+        A worker that died raises nothing here.
+        """
 
     def stop(self) -> None:
-        """End the worker with everything it has started, at once; may be called twice, and from a finished one."""
+        """End the worker with everything it has started, at once.
+
+        May be called twice, and for a worker that has ended by itself.
+        """
 
     def diagnosis(self) -> str:
-        """Say how the worker ended, with the last of its error output, once ``frames`` is exhausted."""
+        """Say how the worker ended, with the last of its error output.
+
+        Called once ``frames`` is exhausted.
+        """
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,7 @@ class Backend(Protocol):
     """
 
     @property
-    def name(self) -> str: ...  # noqa: D102  described above
+    def name(self) -> str: ...  # noqa: D102 -- described above, as are the others
     @property
     def ships_tree(self) -> bool: ...  # noqa: D102
     @property
