@@ -1,4 +1,7 @@
-"""This host as a far side: worker processes of the same interpreter in the user's own working tree."""
+"""This host as a far side: worker processes of the same interpreter in the user's working tree.
+
+Knows how they are started, and nothing of what is said to them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class LocalCpu:
         self.where = f"this host's CPU, {count} pretend GPU{'s' if count != 1 else ''}"
         self._python = python
 
-    def open(self, shape: Shape, environment: Environment) -> Channel:  # noqa: ARG002  all shapes are alike here
+    def open(self, shape: Shape, environment: Environment) -> Channel:  # noqa: ARG002 -- all shapes are alike here
         """Start a worker on this host."""
         variables = {**environment.variables, PRETEND: str(self.capacity)}
         return StdioChannel([self._python, "-P", "-m", "pytest_remotegpu.worker"], variables)
@@ -50,7 +53,8 @@ def make(rest: str, site: Site) -> Backend:
             else "--remote=local is not built yet"
         )
         raise SpecError(
-            f"{what}; valid are local:cpu and local:cpu:N (N pretend GPUs, {DEFAULT_GPUS} by default)"
+            f"{what}; valid are local:cpu and local:cpu:N "
+            f"(N pretend GPUs, {DEFAULT_GPUS} by default)"
         )
     count = int(match[1] or DEFAULT_GPUS)
     if not 1 <= count <= MOST_GPUS:
