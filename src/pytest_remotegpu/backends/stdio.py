@@ -1,4 +1,7 @@
-"""A channel over the stdin and stdout of a child process; what ``local`` and ``command`` have in common."""
+"""A channel over the stdin and stdout of a child process, as ``local`` and ``command`` need it.
+
+Knows neither which program that is nor what its bytes mean.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,15 @@ class StdioChannel:
         self._command = list(command)
         self._errors = bytearray()
         try:
-            self._process = subprocess.Popen(  # noqa: S603  the command is the user's own
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=None if variables is None else dict(variables), start_new_session=True, bufsize=0,
-            )  # fmt: skip
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=None if variables is None else dict(variables),
+                start_new_session=True,
+                bufsize=0,
+            )
         except OSError as error:
             raise FarSideError(f"can't start {self._command[0]!r}: {error}") from error
         self._listener = threading.Thread(target=self._listen, name="remotegpu-stderr", daemon=True)
