@@ -1,4 +1,7 @@
-"""Any command whose stdin and stdout are the channel, and ``ssh`` as the best known of them."""
+"""Any command whose stdin and stdout are the channel, and ``ssh`` as the best known of them.
+
+Knows command lines only; what a worker is asked, and answers, passes through unseen.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ DEFAULT_PYTHON: Final = "python3"
 class Command:
     """Runs a worker behind a command; the project's files travel over the channel.
 
-    :param name: as it stands in ``--remote=``. :param command: the whole command line.
+    :param name: as it stands in ``--remote=``.
+    :param command: the whole command line.
     """
 
     ships_tree = True
@@ -34,7 +38,7 @@ class Command:
         self.where = name
         self.command = command
 
-    def open(self, shape: Shape, environment: Environment) -> Channel:  # noqa: ARG002  the host says what it has
+    def open(self, shape: Shape, environment: Environment) -> Channel:  # noqa: ARG002 -- the host says what it has
         """Start the command; its environment is this session's."""
         return StdioChannel(self.command, environment.variables or None)
 
