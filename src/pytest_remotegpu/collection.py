@@ -1,6 +1,7 @@
-"""Collection as the rest of this side sees it: which files hold the shipped tests, and what a test is made of.
+"""Collection as this side sees it: which files hold the shipped tests, what a test is made of.
 
-Today everything is collected here; what asks for far collection later stands behind the same calls.
+Knows nothing of workers or of the wire. Today everything is collected here; what asks for far
+collection later stands behind the same calls.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ class Collection:
         self._functions = None
 
     def occurrences(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-        """Give shipped tests with ids in the order of their collection where several share one id."""
+        """Put tests in the order of their collection, by which those of one id are told apart."""
         place = {id(item): index for index, item in enumerate(self._items)}
         return sorted(items, key=lambda item: place.get(id(item), len(place)))
 
     def files(self, items: Iterable[pytest.Item]) -> list[str]:
-        """List the files of the tests, each once, in their order; empty where one is no plain file."""
+        """List the files of the tests, each once, in order; empty where one is no plain file."""
         paths = dict.fromkeys(item.path for item in items)
         return [str(path) for path in paths] if all(path.is_file() for path in paths) else []
 
@@ -75,6 +76,6 @@ def _function_id(item: pytest.Item) -> str:
 def _pickled(value: Any) -> bytes | None:
     try:
         pickled: bytes = cloudpickle.dumps(value)
-    except Exception:  # noqa: BLE001  a user's __reduce__ or __getstate__ may raise anything
+    except Exception:  # noqa: BLE001 -- a user's __reduce__ or __getstate__ may raise anything
         return None
     return pickled
