@@ -1,4 +1,7 @@
-"""The controller plugin: takes a session over from the end of its collection to its last report."""
+"""The controller plugin: takes a session over from the end of its collection to its last report.
+
+Answers pytest's hooks and hands on; knows nothing of the wire or of a worker's inside.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +45,18 @@ def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
     option = config.option
     if getattr(option, "numprocesses", None) or getattr(option, "tx", None):
         raise UsageError(
-            "-n together with --remote is not built yet; leave out -n, the far side has its own processes"
+            "-n together with --remote is not built yet; leave out -n, "
+            "the far side has its own processes"
         )
     if getattr(option, "usepdb", False) or getattr(option, "trace", False):
         raise UsageError(
-            "--pdb and --trace need a terminal, and shipped tests have none; run the test without --remote"
+            "--pdb and --trace need a terminal, and shipped tests have none; "
+            "run the test without --remote"
         )
     if settings.required and backend.pretends:
         raise UsageError(
-            f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; name a far side that has one"
+            f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; "
+            "name a far side that has one"
         )
 
 
@@ -93,7 +99,7 @@ class Control:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Find out what goes where; ill-formed marks end the session here, before anything starts."""
+        """Find out what goes where; ill-formed marks end the session before anything starts."""
         try:
             self.shapes = selection.shapes_of(session.items, self._settings)
         except UsageError as error:
