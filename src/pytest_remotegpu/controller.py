@@ -48,7 +48,8 @@ class Said:
 class Worker:
     """One worker and its channel.
 
-    :ivar hello: what it said of itself, once it has; :ivar gone: whether its stream has ended.
+    :ivar hello: what it said of itself, once it has.
+    :ivar gone: whether its stream has ended.
     """
 
     def __init__(self, name: str, shape: Shape, channel: Channel) -> None:
@@ -150,12 +151,16 @@ class Controller:
             lost = Lost(f"{error}\n{worker.channel.diagnosis()}")
         except ProtocolError as error:
             lost = Lost(str(error), hostile=True)
-        except Exception as error:  # noqa: BLE001  whatever a backend raises must become a verdict
+        except Exception as error:  # noqa: BLE001 -- whatever a backend raises must become a verdict
             lost = Lost(f"{type(error).__name__}: {error}")
         self._mailbox.put(Said(worker, lost))
 
     def next(self, timeout: float) -> Said | None:
-        """Give what came next from any worker, or ``None`` where nothing came within ``timeout`` seconds."""
+        """Give what came next from any worker.
+
+        :param timeout: seconds to wait for it.
+        :return: ``None`` where nothing came.
+        """
         said = self._mailbox.get(timeout)
         if said is not None and isinstance(said.what, Hello):
             said.worker.hello = said.what
