@@ -1,4 +1,7 @@
-"""What the far side needs to know of this process: variables, import path, folder. Values in, values out."""
+"""What the far side needs to know of this process: variables, import path, folder.
+
+Values in, values out: must not look at this process by itself, and knows nothing of pytest.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,16 @@ from typing import Final
 
 __all__ = ["ALWAYS", "inside", "passed_on"]
 
-ALWAYS: Final = ("CI", "BUILD_NUMBER", "PYTHONHASHSEED", "PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
-                 "PYTEST_THEME", "PYTEST_THEME_MODE")  # fmt: skip
+ALWAYS: Final = (
+    "CI",
+    "BUILD_NUMBER",
+    "PYTHONHASHSEED",
+    "PYTEST_ADDOPTS",
+    "PYTEST_PLUGINS",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
+    "PYTEST_THEME",
+    "PYTEST_THEME_MODE",
+)
 """Variables that change what pytest itself does or shows; they go to every far side."""
 
 
