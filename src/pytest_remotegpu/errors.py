@@ -1,4 +1,7 @@
-"""Every exception that this project raises on purpose; knows nothing of pytest, the wire or any backend."""
+"""Every exception that this project raises on purpose.
+
+Knows nothing of pytest, of the wire or of any backend.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ class UsageError(RemoteGpuError):
 
 
 class SpecError(UsageError):
-    """Raised when the text after ``--remote=`` names no backend, or one that can't read the rest."""
+    """Raised when ``--remote=`` names no backend, or one that can't read the rest."""
 
 
 class MarkerError(UsageError):
-    """Raised when a ``gpu`` mark carries an argument that is unknown, ill-typed or not built yet."""
+    """Raised when a ``gpu`` mark's argument is unknown, ill-typed or not built yet."""
 
 
 class ProtocolError(RemoteGpuError):
-    """Raised when bytes from the other side break the wire format; the stream is not read further."""
+    """Raised when bytes from the other side break the wire format; no more of them are read."""
 
 
 class EndOfStreamError(ProtocolError):
