@@ -1,4 +1,7 @@
-"""GPUs as values: what a mark asks for, what a host shows. Knows no backend, no wire and no torch."""
+"""GPUs as values: what a mark asks for, what a host shows.
+
+Knows no backend, no wire, no pytest and no torch.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ SIGNATURE: Final = (
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """What one worker must offer: the number of GPUs that its tests see (0: a test that asks for none)."""
+    """What one worker must offer.
+
+    :ivar count: how many GPUs its tests see; 0 for tests that ask for none.
+    """
 
     count: int = 1
 
@@ -33,7 +39,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of the mark: what it accepts, in words and as a test, and whether it works yet."""
+    """One argument of the mark: what it accepts, in words and as a test; whether it works yet."""
 
     wants: str
     accepts: Callable[[Any], bool]
@@ -143,7 +149,7 @@ def _is_device(token: str, installed: int) -> bool:
 
 
 def _nvml_device_count() -> int:
-    """Ask NVIDIA's management library, which starts no CUDA context; 0 where it is not installed."""
+    """Ask NVIDIA's management library, which starts no CUDA context; 0 where it is missing."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
