@@ -1,4 +1,7 @@
-"""The hooks that other plugins and conftests may implement to take part in shipping tests."""
+"""The hooks that other plugins and conftests may implement to take part in shipping tests.
+
+Says what they are given, and must not know who calls them.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
 def pytest_remotegpu_environment(config: pytest.Config, environment: dict[str, str]) -> None:
     """Change the environment variables that the shipped tests get, in place.
 
-    Called once, before the first worker starts. For a worker on this host ``environment`` is the whole
-    environment; for one elsewhere it holds what is passed on.
+    Called once, before the first worker starts. For a worker on this host ``environment`` is the
+    whole environment; for one elsewhere it holds what is passed on.
 
     :param environment: names and values.
     """
@@ -26,8 +29,8 @@ def pytest_remotegpu_environment(config: pytest.Config, environment: dict[str, s
 def pytest_remotegpu_order(config: pytest.Config, order: dict[str, Any]) -> None:
     """Change an order before it is sent, in place. Called once for each worker.
 
-    :param order: ``args`` (list of str, the far session's command line), ``variables`` (dict of str),
-        ``gpus`` (int), ``ids`` (tuple of str, for reading only).
+    :param order: ``args`` (list of str, the far session's command line), ``variables`` (dict of
+        str), ``gpus`` (int), ``ids`` (tuple of str, for reading only).
     """
 
 
