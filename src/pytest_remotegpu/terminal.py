@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections import defaultdict
 
@@ -9,32 +10,61 @@ import pytest
 
 from pytest_remotegpu.summary import RunSummary
 
+_Source = tuple[str, int]
+
 __all__ = ["LiveOutput", "debug", "write_summary"]
 
 
 class LiveOutput:
-    """Passes live output on in whole lines, so that two workers never share one; ``\\r`` ends a line too."""
+    """Shows output as it comes, and never two workers in one line.
+
+    While one stream of one worker has the line, its text is shown stroke by stroke; the others' waits
+    until it makes whole lines, which begin on a line of their own.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._kept: dict[tuple[str, int], bytes] = defaultdict(bytes)
+        self._kept: dict[_Source, str] = defaultdict(str)
+        self._decoders: dict[_Source, codecs.IncrementalDecoder] = {}
+        self._open: _Source | None = None
 
     def write(self, worker: str, stream: int, data: bytes) -> None:
-        """Take in bytes of a worker's stdout (1) or stderr (2) and show the lines that are complete."""
-        kept = self._kept[worker, stream] + data
-        end = max(kept.rfind(b"\n"), kept.rfind(b"\r")) + 1
-        self._kept[worker, stream] = kept[end:]
-        self._show(stream, kept[:end])
+        """Take in bytes of a worker's stdout (1) or stderr (2)."""
+        source = (worker, stream)
+        if source not in self._decoders:
+            self._decoders[source] = codecs.getincrementaldecoder("utf-8")("replace")
+        text = self._kept.pop(source, "") + self._decoders[source].decode(data)
+        if self._open not in (None, source):
+            end = text.rfind("\n") + 1
+            text, rest = text[:end], text[end:]
+            if rest:
+                self._kept[source] = rest
+        self._show(source, text)
 
     def end(self, worker: str) -> None:
-        """Show what a worker has written since its last whole line."""
-        for key in [key for key in self._kept if key[0] == worker]:
-            self._show(key[1], self._kept.pop(key))
+        """Show what a worker still has to say, and let its line go."""
+        for source in [source for source in self._kept if source[0] == worker]:
+            self._show(source, self._kept.pop(source))
+        if self._open is not None and self._open[0] == worker:
+            self._close_line()
 
-    def _show(self, stream: int, data: bytes) -> None:
-        if not data:
+    def _close_line(self) -> None:
+        if self._open is not None:
+            self._put(self._open[1], "\n")
+            self._open = None
+
+    def _show(self, source: _Source, text: str) -> None:
+        if not text:
             return
-        text = data.decode("utf-8", "replace")
+        if self._open != source:
+            self._close_line()
+            reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                reporter.ensure_newline()
+        self._put(source[1], text)
+        self._open = None if text.endswith("\n") else source
+
+    def _put(self, stream: int, text: str) -> None:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if stream == 1 and reporter is not None:
             reporter.write(text, flush=True)

@@ -106,7 +106,7 @@ class ReportSender:
         ]
         longrepr = data.get("longrepr")
         if self._paths and longrepr is not None:
-            _move_paths(longrepr, *self._paths)
+            data["longrepr"] = longrepr = _moved_longrepr(longrepr, *self._paths)
         if isinstance(longrepr, str) and not isinstance(report.longrepr, str):
             data[events.TEXT_ONLY] = True
         if settle:
@@ -177,6 +177,16 @@ def _moved(path: str, paths: tuple[str, str] | None) -> str:
     if paths and path.startswith(paths[0]):
         return paths[1] + path[len(paths[0]) :]
     return path
+
+
+def _moved_longrepr(longrepr: Any, there: str, here: str) -> Any:
+    """Name files by their place on the user's side, in an error or in the place of a skip."""
+    if isinstance(longrepr, str):
+        return longrepr.replace(f"{there}/", f"{here}/")
+    if isinstance(longrepr, tuple):
+        return tuple(_moved(p, (there, here)) if isinstance(p, str) else p for p in longrepr)
+    _move_paths(longrepr, there, here)
+    return longrepr
 
 
 def _move_paths(data: Any, there: str, here: str) -> None:

@@ -143,11 +143,15 @@ class Runner:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.failed_files.add(report.nodeid)
-            text = to_text(str(report.longrepr))
+            text = to_text(self._as_here(str(report.longrepr)))
             self.emitter.put(events.CollectFailed(to_text(report.nodeid), text))
         elif report.skipped and isinstance(report.longrepr, tuple):
             path, lineno, reason = report.longrepr
-            self.skipped_files[report.nodeid] = (str(path), lineno, reason)
+            self.skipped_files[report.nodeid] = (self._as_here(str(path)), lineno, reason)
+
+    def _as_here(self, text: str) -> str:
+        """Name files by their place on the user's side."""
+        return text.replace(f"{self.options['there']}/", f"{self.options['here']}/")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Any:
