@@ -1,7 +1,8 @@
 """Settings: what holds in this session, and where each value was said.
 
 Reads plain values; knows nothing of pytest, of backends or of files. Precedence, weakest first:
-default, ini file, environment, command line. A test's own mark stands above them all and is no setting.
+default, ini file, environment, command line. A test's own mark stands above them all and is no
+setting.
 """
 
 from __future__ import annotations
@@ -72,8 +73,19 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
 }
 """Ini options: kind, default, help."""
 
-UNITS: Final = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "K": 10**3, "M": 10**6, "G": 10**9,
-                "KB": 10**3, "MB": 10**6, "GB": 10**9}  # fmt: skip
+UNITS: Final = {
+    "": 1,
+    "B": 1,
+    "K": 10**3,
+    "KB": 10**3,
+    "KIB": 2**10,
+    "M": 10**6,
+    "MB": 10**6,
+    "MIB": 2**20,
+    "G": 10**9,
+    "GB": 10**9,
+    "GIB": 2**30,
+}
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,8 @@ class Settings:
     """All settings of a session.
 
     :ivar spec: where to run, ``None`` for here.
-    :ivar max_upload: bytes; :ivar max_artifact: bytes for one test.
+    :ivar max_upload: bytes.
+    :ivar max_artifact: bytes for one test.
     :ivar aliases: marker names and the ``gpu`` arguments that they stand for.
     :ivar origins: every setting with its origin.
     """
