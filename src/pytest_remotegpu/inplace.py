@@ -1,4 +1,7 @@
-"""What a test sees of its GPUs in its own process, and what becomes of it without them."""
+"""What a test sees of its GPUs in its own process, and what becomes of it without them.
+
+Must not know backends or workers: it serves sessions that have none, and the inside of a worker.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ RUNNER = "remotegpu-runner"
 class Gpus:
     """The GPUs of one test.
 
-    :ivar type: the card's name, ``pretend`` where the host pretends. :ivar count: how many.
+    :ivar type: the card's name, ``pretend`` where the host pretends.
+    :ivar count: how many.
     :ivar memory: bytes of one card; ``None`` where it is not known.
     :ivar devices: a ``torch.device`` each.
     """
