@@ -1,4 +1,7 @@
-"""What the session does with events that concern it more than one test: output, files, values, errors."""
+"""What the session does with events that are not one test's alone: output, files, values, errors.
+
+Hands the others to their lane; must not decide what becomes of a test.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class News:
     :param debug: receives lines for ``--remote-debug``.
     """
 
-    def __init__(  # noqa: PLR0913 -- it stands between all of these
+    def __init__(
         self,
         config: pytest.Config,
         lanes: Mapping[Shape, Lane],
@@ -77,7 +80,10 @@ class News:
             self._handlers[events.Finished] = self._take_finish
 
     def take(self, said: Said, controller: Controller) -> None:
-        """Take in one piece of news; a worker that breaks the protocol is ended and its tests are errors."""
+        """Take in one piece of news.
+
+        A worker that breaks the protocol is ended, and its tests are errors.
+        """
         lane = next((lane for lane in self._lanes.values() if lane.worker is said.worker), None)
         if isinstance(said.what, Lost):
             self._live.end(said.worker.name)
