@@ -1,6 +1,7 @@
-"""The pytest plugin: options, marker, fixtures, and the object that takes a session over when asked to.
+"""The pytest plugin: options, marker, fixtures, and whatever takes a session over when asked to.
 
-Everything else of this package is imported only once a session asks for a far side.
+Must not import the rest of this package before a session needs it: whoever merely has it installed
+pays nothing for it.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ ARGUMENTS = {
 }
 
 
-def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
     """Register what can't collide with a project's own: the long alias and the ini options."""
     group = parser.getgroup("remotegpu", "GPU tests on another machine")
     group.addoption("--remotegpu", dest="remotegpu", metavar="SPEC", help="the same as --remote")
-    from pytest_remotegpu.config import INI  # noqa: PLC0415  small, and the names stand there once
+    from pytest_remotegpu.config import INI  # noqa: PLC0415 -- small; the names stand there once
 
     for name, (kind, default, text) in INI.items():
         parser.addini(name, text, type=kind, default=default or None)  # type: ignore[arg-type]
@@ -94,7 +95,10 @@ def pytest_load_initial_conftests(
 
 
 def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str | None) -> bool:
-    """Say whether a conftest has registered this option; the other arguments may be required ones."""
+    """Say whether a conftest has registered this option.
+
+    The other arguments are parsed along with it, since some of them may be required.
+    """
     probe = f"{option}=probe" if metavar else option
     try:
         parser.parse_known_and_unknown_args(args)
@@ -161,7 +165,7 @@ def _control(config: pytest.Config) -> Control | None:
 
 
 def _in_place(config: pytest.Config) -> bool:
-    """Say whether marked tests run in this process: no far side, and no gpu marker of the project's own."""
+    """Say whether this is a plain session: it has no far side, and is none itself."""
     return not config.pluginmanager.has_plugin(CONTROLLER) and not config.pluginmanager.has_plugin(
         RUNNER
     )
@@ -181,7 +185,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def artifacts_dir(request: pytest.FixtureRequest) -> Path:
-    """A folder of this test's own; what is written there is kept, and comes back from a far side."""
+    """A folder of this test's own; what is written there is kept, wherever the test ran."""
     from pytest_remotegpu import inplace  # noqa: PLC0415
 
     return inplace.artifacts_dir(request)
@@ -189,7 +193,7 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def gpu(request: pytest.FixtureRequest) -> Any:
-    """The GPUs that this test was given: ``type``, ``count``, ``memory`` (bytes of one), ``devices``."""
+    """The GPUs of this test: ``type``, ``count``, ``memory`` (bytes of one), ``devices``."""
     from pytest_remotegpu import inplace  # noqa: PLC0415
 
     return inplace.gpu_of(request)
