@@ -1,4 +1,7 @@
-"""The wire: plain data, hello, orders outward, events back. All meaning of the bytes is here."""
+"""The wire: plain data, hello, orders outward, events back.
+
+All meaning of the bytes is here; how they travel, and what pytest makes of them, is not.
+"""
 
 from __future__ import annotations
 
