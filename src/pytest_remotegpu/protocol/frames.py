@@ -17,9 +17,16 @@ from pytest_remotegpu.protocol import events, orders, plain
 from pytest_remotegpu.protocol.hello import Hello
 
 __all__ = [
-    "MAX_INBOUND", "MAX_OUTBOUND", "EventStream", "Frames", "encode_events", "encode_frame", "encode_message",
-    "frame", "read_message",
-]  # fmt: skip
+    "MAX_INBOUND",
+    "MAX_OUTBOUND",
+    "EventStream",
+    "Frames",
+    "encode_events",
+    "encode_frame",
+    "encode_message",
+    "frame",
+    "read_message",
+]
 
 MAX_INBOUND: Final = 16 * 2**20
 """Bytes that a frame from far away may have; senders cut larger texts into pieces."""
@@ -112,7 +119,10 @@ def encode_events(batch: list[Any]) -> bytes:
 
 
 def encode_frame(worker: str, nonce: str, first: int, encoded: bytes | msgspec.Raw) -> bytes:
-    """Frame a list of encoded events; ``first`` is the number of the first of them in the stream."""
+    """Frame a list of encoded events.
+
+    :param first: the number of the first of them in the stream.
+    """
     return frame(plain.ENCODER.encode(_Frame(worker, nonce, first, msgspec.Raw(encoded))))
 
 
