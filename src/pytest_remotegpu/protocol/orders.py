@@ -1,7 +1,8 @@
 """What goes out: the order, and the few small messages that may follow it.
 
 The order's header is plain data for the supervisor; its payload is opened in the runner only.
-This direction may carry pickles, because the far side runs the user's code anyhow.
+This direction may carry pickles, because the far side runs the user's code anyhow. Knows nothing
+of how an order travels, nor of what is in its payload.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ __all__ = ["Blob", "File", "Finish", "Message", "Order", "Run", "Stop", "Values"
 
 
 class File(msgspec.Struct, frozen=True, array_like=True):
-    """One file of the source tree: posix path (as ``plain.Text``) below the root, content digest, size, mode, link target."""
+    """One file of the source tree.
+
+    :ivar path: posix, below the root, as ``plain.Text``.
+    :ivar digest: names its content.
+    :ivar size: bytes.
+    :ivar link: the target of a symbolic link, as ``plain.Text``.
+    """
 
     path: bytes
     digest: str
@@ -37,7 +44,8 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
 class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     """All that one worker has to do.
 
-    :ivar worker: the worker's id; :ivar nonce: this attempt's; both stand in each frame that comes back.
+    :ivar worker: the worker's id, which stands in each frame that comes back.
+    :ivar nonce: this attempt's mark, likewise.
     :ivar gpus: how many GPUs the tests see.
     :ivar cwd: the working directory, absolute, or relative to the tree's root where a tree is sent.
     :ivar root: the project's root on the sending side.
