@@ -34,7 +34,7 @@ MOST_DIGITS: Final = 4000
 MOST_PARTS: Final = 100_000
 """Parts of one object that are walked; what holds itself many times over would never end."""
 DEEPEST: Final = 100
-"""Nested further than this, data is turned to text; both sides stay far from the recursion limit."""
+"""Data nested further becomes text, so that both sides stay far from the recursion limit."""
 
 Text = bytes
 """Text that may hold lone surrogates, as UTF-8 that lets them pass."""
@@ -73,7 +73,7 @@ def _extension(code: int, data: memoryview) -> Any:
 
 def _dict(pairs: Any) -> dict[Any, Any]:
     try:
-        return {key: item for key, item in pairs}
+        return {key: item for key, item in pairs}  # noqa: C416 -- dict() would take any mapping
     except (TypeError, ValueError):
         raise ProtocolError("a dict on the wire is not made of pairs") from None
 
@@ -220,6 +220,6 @@ def _is_hashable(value: Any) -> bool:
 def _text_of(value: Any) -> str:
     try:
         text = str(value)
-    except Exception as error:  # noqa: BLE001  a user's __str__ may raise anything
+    except Exception as error:  # noqa: BLE001 -- a user's __str__ may raise anything
         return f"<{type(value).__name__} whose text raised {type(error).__name__}>"
     return str.__getitem__(text, slice(None))
