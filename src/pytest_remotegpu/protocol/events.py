@@ -14,10 +14,37 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import plain
 
 __all__ = [
-    "FAILED", "OVER", "Artifact", "Batch", "CollectFailed", "Collected", "Crashed", "Ended", "Event", "Exited", "Finished", "Junit",
-    "Live", "Log", "Need", "NotFound", "Note", "Phase", "Report", "Section", "SkippedThere", "StartFailed", "Started",
-    "StretchEnded", "Warned", "Wants", "pack_report", "unpack_report",
-]  # fmt: skip
+    "FAILED",
+    "OVER",
+    "SETTLED",
+    "TEXT_ONLY",
+    "Artifact",
+    "Batch",
+    "CollectFailed",
+    "Collected",
+    "Crashed",
+    "Ended",
+    "Event",
+    "Exited",
+    "Finished",
+    "Junit",
+    "Live",
+    "Log",
+    "Need",
+    "NotFound",
+    "Note",
+    "Phase",
+    "Report",
+    "Section",
+    "SkippedThere",
+    "StartFailed",
+    "Started",
+    "StretchEnded",
+    "Wants",
+    "Warned",
+    "pack_report",
+    "unpack_report",
+]
 
 Place = Annotated[int, msgspec.Meta(ge=0)]
 """A test's place in the order, from 0."""
@@ -28,7 +55,11 @@ class _Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Collected(_Event, frozen=True, tag=1):
-    """The runner has collected; ``seconds`` is what that took, ``root`` the project's folder there."""
+    """The runner has collected.
+
+    :ivar seconds: what that took.
+    :ivar root: the project's folder there.
+    """
 
     seconds: float
     root: plain.Text
@@ -132,7 +163,7 @@ class NotFound(_Event, frozen=True, tag=12):
 
 
 class StretchEnded(_Event, frozen=True, tag=13):
-    """The runner has done with the stretch; ``reason`` is empty, or why it stopped before the end."""
+    """The runner has done with the stretch; ``reason`` says why, where it stopped early."""
 
     reason: plain.Text = b""
 
@@ -148,7 +179,10 @@ class Crashed(_Event, frozen=True, tag=14):
 
 
 class StartFailed(_Event, frozen=True, tag=15):
-    """No test can run there: a runner that does not start, or (``usage``) a conftest that does not load."""
+    """No test can run there.
+
+    :ivar usage: whether that is the user's to mend, such as a conftest that does not load.
+    """
 
     text: plain.Text
     usage: bool = False
@@ -164,7 +198,7 @@ class SkippedThere(_Event, frozen=True, tag=21):
 
 
 class Junit(_Event, frozen=True, tag=22):
-    """An attribute of a test's element in the junit file; with ``item`` -1 a property of the suite."""
+    """An attribute of a test's element in the junit file; for ``item`` -1 the suite's property."""
 
     item: int
     name: plain.Text
@@ -205,9 +239,30 @@ class Ended(_Event, frozen=True, tag=20):
 
 
 Event = (
-    Collected | Wants | Started | Section | Report | Finished | Warned | Live | Log | Artifact | CollectFailed
-    | NotFound | SkippedThere | StretchEnded | Crashed | StartFailed | Exited | Junit | Need | Note | Phase | Ended
-)  # fmt: skip
+    Collected
+    | Wants
+    | Started
+    | Section
+    | Report
+    | Finished
+    | Warned
+    | Live
+    | Log
+    | Artifact
+    | CollectFailed
+    | NotFound
+    | SkippedThere
+    | StretchEnded
+    | Crashed
+    | StartFailed
+    | Exited
+    | Junit
+    | Need
+    | Note
+    | Phase
+    | Ended
+)
+"""All that may come back; a stream that holds anything else is not believed."""
 
 
 OVER: Final = -2
@@ -220,7 +275,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     """Events on their way from a runner to its supervisor, with what the supervisor must know.
 
     :ivar count: how many events these are.
-    :ivar current: the place of the test that runs after these events; -1 for none, or ``OVER`` or ``FAILED``.
+    :ivar current: the place of the test that runs after these events; -1 for none, or ``OVER`` or
+        ``FAILED``.
     :ivar following: the place of the first test that has not begun.
     :ivar failures: failed reports so far, as pytest counts them.
     :ivar stretch_ended: whether a stretch ends with them.
@@ -241,7 +297,7 @@ OWN: Final = ("nodeid", "location")
 
 
 TEXT_ONLY: Final = "$remotegpu_text_only"
-"""A key beside a report's own: its ``longrepr`` was an object that pytest serialises as its text."""
+"""A key beside a report's own: its ``longrepr`` was an object that pytest serialises as text."""
 
 
 SETTLED: Final = "$remotegpu_settled"
