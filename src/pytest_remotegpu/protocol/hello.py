@@ -74,9 +74,7 @@ class Hello:
         :raises ProtocolError: where it is none.
         """
         try:
-            data = json.loads(body)
-            if not isinstance(data, dict):
-                raise TypeError("no object")
+            data = _object(json.loads(body))
             known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
             known["gpus"] = tuple(known.get("gpus", ()))
             known.setdefault("extra", {})
@@ -97,30 +95,40 @@ class Hello:
         return hello
 
 
+def _object(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise TypeError("no object")
+    return data
+
+
 def _minor(text: str) -> str:
     return ".".join(text.split(".")[:2])
 
 
 def differences(here: Hello, there: Hello) -> list[str]:
-    """Say what keeps two sides from working together, each with its way out; empty where nothing does."""
+    """Say what keeps two sides from working together, each with its way out.
+
+    :return: one text for each; empty where nothing does.
+    """
     found = []
     python = there.executable or "python"
     if here.protocol != there.protocol:
         found.append(
-            f"the far side speaks protocol {there.protocol} (pytest-remotegpu {there.package}), this side "
-            f"{here.protocol} (pytest-remotegpu {here.package}): "
+            f"the far side speaks protocol {there.protocol} (pytest-remotegpu {there.package}), "
+            f"this side {here.protocol} (pytest-remotegpu {here.package}): "
             f"{python} -m pip install pytest-remotegpu=={here.package}"
         )
     if here.python != there.python:
         found.append(
-            f"the far Python is {there.python} ({python}), this one is {here.python}; they must share the "
-            f"minor version: name an interpreter of Python {here.python} with the ini option remotegpu_python"
+            f"the far Python is {there.python} ({python}), this one is {here.python}; they must "
+            f"share the minor version: name an interpreter of Python {here.python} with the ini "
+            "option remotegpu_python"
         )
     if not there.pytest:
         found.append(f"the far side has no pytest: {python} -m pip install pytest=={here.pytest}")
     elif _minor(here.pytest) != _minor(there.pytest):
         found.append(
-            f"the far pytest is {there.pytest}, this one is {here.pytest}; they must share major and minor: "
-            f"{python} -m pip install pytest=={here.pytest}"
+            f"the far pytest is {there.pytest}, this one is {here.pytest}; they must share major "
+            f"and minor: {python} -m pip install pytest=={here.pytest}"
         )
     return found
