@@ -1,4 +1,7 @@
-"""Reports that came from afar, passed through pytest's hooks as if their tests had run here."""
+"""Reports that came from afar, passed through pytest's hooks as if their tests had run here.
+
+Knows nothing of workers or lanes; what it is given is settled.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,11 @@ MISSING_FILE = re.compile(r"No such file or directory: '([^'\n]+)'")
 class Replayer:
     """Keeps tests that have their verdict, and replays each whole, in order of arrival.
 
-    :param summary: is told of each. :param why_left_out: explains why a path did not travel.
-    :ivar far_root: the project's folder there, once it is known. :ivar ready: tests to replay. :ivar replayed: how many have been.
+    :param summary: is told of each.
+    :param why_left_out: explains why a path did not travel.
+    :ivar far_root: the project's folder there, once it is known.
+    :ivar ready: tests to replay.
+    :ivar replayed: how many have been.
     """
 
     def __init__(
@@ -56,7 +62,7 @@ class Replayer:
                     raise
 
     def _replay(self, test: Shipped) -> None:
-        """Pass a test through the hook that local tests pass through, with our answer for theirs."""
+        """Pass a test through the hook of local tests, with our answer in the place of theirs."""
         for report in test.reports:
             if report.failed:
                 self._explain(report)
@@ -116,7 +122,7 @@ class Replayer:
             report.outcome, report.longrepr = settled  # type: ignore[assignment]
 
     def write_junit(self, test: Shipped | None, name: str, value: str) -> None:
-        """Do here what the fixtures ``record_xml_attribute`` and ``record_testsuite_property`` do."""
+        """Do what the fixtures ``record_xml_attribute`` and ``record_testsuite_property`` do."""
         for plugin in self._config.pluginmanager.get_plugins():
             if type(plugin).__name__ != "LogXML":
                 continue
@@ -128,7 +134,7 @@ class Replayer:
     # warnings
 
     def warn(self, event: events.Warned, nodeid: str) -> None:
-        """Record a warning of the far side; what this side's own collection said is not said again."""
+        """Record a warning of the far side, unless this side's own collection gave it already."""
         message = synthesised_warning(event)
         if (event.when != "runtest" or not nodeid) and not self._is_new(message):
             return
