@@ -1,4 +1,7 @@
-"""From events back to pytest's reports. Rebuilds data only; nothing that came from far away runs here."""
+"""From events back to pytest's reports.
+
+Rebuilds data only: nothing that came from far away runs here, and no class is found by its name.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,9 @@ BUILTIN: Final = {
 class Result:
     """What came back for one test.
 
-    :ivar worker: the worker's id. :ivar shape: the GPUs that it offered. :ivar gpu: those GPUs in words.
+    :ivar worker: the worker's id.
+    :ivar shape: the GPUs that it offered.
+    :ivar gpu: those GPUs in words.
     :ivar reports: pytest's reports, in order.
     """
 
@@ -55,7 +60,7 @@ class Result:
 
 
 class Attempt:
-    """What one run of a test has said so far; made when it starts, let go when it has been shown."""
+    """What one run of a test has said so far; made when it starts, let go once it is shown."""
 
     __slots__ = ("bytes", "keywords", "pieces", "reports", "sections", "settled", "warnings")
 
@@ -86,7 +91,8 @@ NOTHING: Final = Attempt()
 class Shipped:
     """One test that was sent away, and what has come of it so far.
 
-    :ivar started: whether it has begun there; :ivar done: whether it has its verdict.
+    :ivar started: whether it has begun there.
+    :ivar done: whether it has its verdict.
     :ivar losses: how many workers were lost while it ran.
     :ivar properties: what is added to its reports' user properties: backend, GPUs and worker.
     """
@@ -254,7 +260,7 @@ class _Shown(str):
 
 
 def _show_parts(data: dict[str, Any]) -> None:
-    """Show a sub-test's parameters as they were there: pytest's own travel as the text of their ``repr``."""
+    """Show a sub-test's parameters as they were there; pytest sends the text of their ``repr``."""
     context = data.get("_subtest.context")
     kwargs = context.get("kwargs") if isinstance(context, dict) else None
     if isinstance(context, dict) and isinstance(kwargs, dict) and hasattr(pytest, "SubtestReport"):
@@ -283,7 +289,7 @@ def _from_data(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport
         _check(report)
     except ProtocolError:
         raise
-    except Exception as error:  # noqa: BLE001  hostile data may upset any plugin that reads it
+    except Exception as error:  # noqa: BLE001 -- hostile data may upset any plugin that reads it
         raise ProtocolError(
             f"a report that can't be rebuilt: {type(error).__name__}: {error}"
         ) from None
@@ -298,10 +304,7 @@ def _check(report: Any) -> None:
     if report.when not in PHASES or report.outcome not in OUTCOMES:
         raise ProtocolError(f"a report of phase {report.when!r} with outcome {report.outcome!r}")
     properties = report.user_properties
-    if not isinstance(properties, list) or not all(
-        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
-        for pair in properties  # noqa: PLR2004  name and value
-    ):
+    if not isinstance(properties, list) or not all(map(_is_property, properties)):
         raise ProtocolError("a report whose user_properties are no pairs")
     if not isinstance(getattr(report, "wasxfail", ""), str):
         raise ProtocolError("a report whose wasxfail is no text")
@@ -317,6 +320,13 @@ def _check(report: Any) -> None:
         crash = getattr(longrepr, "reprcrash", None)
         if crash is not None and not isinstance(crash.message, str):
             raise ProtocolError("a traceback whose message is no text")
+
+
+def _is_property(pair: Any) -> bool:
+    match pair:
+        case (str(), _):
+            return isinstance(pair, tuple | list)
+    return False
 
 
 def _check_settled(settled: Any) -> tuple[str, str]:
