@@ -1,6 +1,6 @@
 """From events back to pytest's reports.
 
-Rebuilds data only: nothing that came from far away runs here, and no class is found by its name.
+Rebuilds data only: nothing that came from far away runs here, or says what to import.
 """
 
 from __future__ import annotations
