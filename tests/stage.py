@@ -78,7 +78,7 @@ class Played:
         return next(word for word in ("failed", "skipped", "passed") if word in outcomes)
 
     def caught(self, *, said: str, guilty: tuple[str, ...] = FAR) -> None:
-        """See that a lie was caught: its tests fail and say why, the others pass, nothing is left."""
+        """See that a lie was caught: its tests fail and say why, others pass, nothing is left."""
         assert self.ret == 1, self.text
         assert "INTERNALERROR>" not in self.text
         others = tuple(id for id in (*FAR, *HERE) if id not in guilty)

@@ -57,7 +57,6 @@ class Place:
 
     ships_tree = False
     capacity = None
-    one_host = False
     one_host = True
     pretends = True
     prompt = True
