@@ -62,24 +62,24 @@ def shapes_of(items: Sequence[pytest.Item], settings: Settings) -> list[Shape | 
             shape = None
         shapes.append(shape)
     if errors:
-        raise UsageError(_report(errors, own_marker(items[0].config.getini("markers"))))
+        raise UsageError(_report(errors, own=own_marker(items[0].config.getini("markers"))))
     return _all_far(shapes) if settings.ship_all else shapes
 
 
 def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:
-    """Send tests without a mark along with those that ask for least, so that no worker is rented for them."""
+    """Send tests without a mark along with those that ask for least: they need no worker more."""
     least = min((shape for shape in shapes if shape is not None), default=Shape(0))
     return [shape or least for shape in shapes]
 
 
-def _report(errors: list[str], own: bool) -> str:
+def _report(errors: list[str], *, own: bool) -> str:
     lines = errors[:MOST_ERRORS]
     if len(errors) > MOST_ERRORS:
         lines.append(f"... and {len(errors) - MOST_ERRORS} more")
     if own:
         lines.append(
-            "this project registers a gpu marker of its own; where it means something else, give its tests "
-            "another marker and name that in the ini option remotegpu_aliases"
+            "this project registers a gpu marker of its own; where it means something else, give "
+            "its tests another marker and name that in the ini option remotegpu_aliases"
         )
     return "\n".join(lines)
 
