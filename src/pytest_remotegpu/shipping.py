@@ -43,7 +43,10 @@ IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
 class Start:
     """What the process was before any conftest was imported.
 
-    :ivar environ: its variables; :ivar path: its import path; :ivar argv: its arguments; :ivar cwd: its folder.
+    :ivar environ: its variables.
+    :ivar path: its import path.
+    :ivar argv: its arguments.
+    :ivar cwd: its folder.
     """
 
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -82,7 +85,7 @@ class Shipping:
     def take_snapshot(self) -> None:
         """List the project's files where they have to travel.
 
-        :raises UsageError: where they are too large, or the session's folder is outside the project.
+        :raises UsageError: where they are too large, or this session's folder is not among them.
         """
         if not self._ships_tree or self.snapshot is not None:
             return
@@ -93,8 +96,8 @@ class Shipping:
         self.notes += self.snapshot.notes
         if not Path(self.start.cwd).is_relative_to(self._config.rootpath):
             raise UsageError(
-                f"the working directory {self.start.cwd!r} is outside the project {str(self._config.rootpath)!r}, "
-                "which is what is sent; run pytest inside it"
+                f"the working directory {self.start.cwd!r} is outside the project "
+                f"{str(self._config.rootpath)!r}, which is what is sent; run pytest inside it"
             )
 
     def environ(self) -> dict[str, str]:
@@ -106,7 +109,7 @@ class Shipping:
         return variables
 
     def why_left_out(self, path: str) -> str | None:
-        """Say why a file that is missing there did not travel; ``None`` where it is not known here."""
+        """Say why a file that is missing there did not travel; ``None`` for one not known here."""
         return self.snapshot.why_left_out(path) if self.snapshot is not None else None
 
     def order(
@@ -119,13 +122,17 @@ class Shipping:
     ) -> orders.Order:
         """Build the order for one worker.
 
-        :param variables: as :meth:`environ` gave them. :param context: further plain data for the runner.
+        :param variables: as :meth:`environ` gave them.
+        :param context: further plain data for the runner.
         """
         items = [test.item for test in tests]
         ids = tuple(item.nodeid for item in items)
         draft: dict[str, Any] = {
-            "args": self._arguments(), "variables": dict(variables), "gpus": worker.shape.count, "ids": ids,
-        }  # fmt: skip
+            "args": self._arguments(),
+            "variables": dict(variables),
+            "gpus": worker.shape.count,
+            "ids": ids,
+        }
         self._config.hook.pytest_remotegpu_order(config=self._config, order=draft)
         here = not self._ships_tree
         root = self._config.rootpath
@@ -165,7 +172,7 @@ class Shipping:
         )
 
     def _arguments(self) -> list[str]:
-        """Give the far session's command line: this one's, less editors' reporters, coverage left to this side."""
+        """Give the far session's command line: this one's, less editors' reporters and coverage."""
         kept: list[str] = []
         arguments = list(self._config.invocation_params.args)
         for argument in map(str, arguments):
@@ -178,7 +185,7 @@ class Shipping:
         return kept
 
     def _payload(self, ids: list[str]) -> bytes:
-        """Pickle what only the runner opens: ids, and option values changed since they were parsed."""
+        """Pickle what only the runner opens: ids, and options changed since they were parsed."""
         plain: dict[str, Any] = {}
         blobs: dict[str, bytes] = {}
         for name, value in self._changed_options():
@@ -187,7 +194,7 @@ class Shipping:
                 continue
             try:
                 blobs[name] = cloudpickle.dumps(value)
-            except Exception as error:  # noqa: BLE001  a user's __reduce__ may raise anything
+            except Exception as error:  # noqa: BLE001 -- a user's __reduce__ may raise anything
                 self.notes.append(
                     f"option {name!r} keeps its default on the far side: its value can't be sent "
                     f"({type(error).__name__}: {error})"
