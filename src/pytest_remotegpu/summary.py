@@ -1,4 +1,7 @@
-"""What ran where, as data: the same summary feeds the terminal and files. Knows nothing of pytest."""
+"""What ran where, as data: the same summary feeds the terminal and files.
+
+Knows nothing of pytest, of workers or of whoever reads it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ __all__ = ["RunSummary", "ShapeSummary"]
 class ShapeSummary:
     """What ran on one shape.
 
-    :ivar workers: how many were started; :ivar tests: how many came back; :ivar seconds: of the tests' phases.
+    :ivar workers: how many were started.
+    :ivar tests: how many came back.
+    :ivar seconds: of the tests' phases.
     :ivar slowest: the longest test and its seconds.
     """
 
@@ -31,7 +36,8 @@ class ShapeSummary:
 class RunSummary:
     """What a session has to say of its far side.
 
-    :ivar where: the far side in words. :ivar real: whether GPUs were used at all.
+    :ivar where: the far side in words.
+    :ivar real: whether GPUs were used at all.
     :ivar causes: what went wrong apart from tests, once each.
     """
 
