@@ -1,4 +1,7 @@
-"""What the user sees of the far side on the terminal: live output, the closing summary, debug lines."""
+"""What the user sees of the far side on the terminal: live output, closing summary, debug lines.
+
+Shows what it is given; must not judge it or ask a worker for more.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ __all__ = ["LiveOutput", "debug", "write_summary"]
 class LiveOutput:
     """Shows output as it comes, and never two workers in one line.
 
-    While one stream of one worker has the line, its text is shown stroke by stroke; the others' waits
-    until it makes whole lines, which begin on a line of their own.
+    While one stream of one worker has the line, its text is shown stroke by stroke; the others'
+    waits until it makes whole lines, which begin on a line of their own.
     """
 
     def __init__(self, config: pytest.Config) -> None:
