@@ -1,4 +1,7 @@
-"""Takes a snapshot: has the candidates judged, reads and hashes what is left."""
+"""Takes a snapshot: has the candidates judged, reads and hashes what is left.
+
+Knows no glob and no name of a secret; those are the sieve's business.
+"""
 
 from __future__ import annotations
 
