@@ -1,4 +1,7 @@
-"""What goes into a snapshot and what comes out: plain frozen values that can read their files."""
+"""What goes into a snapshot and what comes out: plain frozen values that can read their files.
+
+They know nothing of how a snapshot is taken, nor of where it goes.
+"""
 
 from __future__ import annotations
 
