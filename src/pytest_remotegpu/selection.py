@@ -67,7 +67,10 @@ def shapes_of(items: Sequence[pytest.Item], settings: Settings) -> list[Shape | 
 
 
 def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:
-    """Send tests without a mark along with those that ask for least: they need no worker more."""
+    """Send tests without a mark along with those that ask for least.
+
+    A worker of their own would be started, and paid for, for nothing.
+    """
     least = min((shape for shape in shapes if shape is not None), default=Shape(0))
     return [shape or least for shape in shapes]
 
