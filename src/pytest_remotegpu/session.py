@@ -1,4 +1,4 @@
-"""The running of a session with a far side: local tests here, shipped ones there, reports in between.
+"""The run of a session with a far side: local tests here, shipped ones there, reports in between.
 
 The main thread alone calls pytest's hooks. Backends are known by their contract only.
 """
@@ -46,8 +46,8 @@ AT_ONCE: Final = 100
 class RemoteSession:
     """Runs the tests of one pytest session, some of them far away.
 
-    Two ways to drive it: :meth:`run` does a whole session; :meth:`submit` and :meth:`result` serve a
-    caller that hands over tests one by one.
+    Two ways to drive it: :meth:`run` does a whole session; :meth:`submit` and :meth:`result` serve
+    a caller that hands over tests one by one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RemoteSession:
     # a whole session
 
     def run(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
-        """Run all tests: in their order where a failure may end the session, else both sides at once."""
+        """Run all tests: in order where a failure may end the session, else both sides at once."""
         self._prepare(items, shapes)
         try:
             if self._failure_budget() is not None:
@@ -290,7 +290,7 @@ class RemoteSession:
                 )
 
     def _check_refusals(self) -> None:
-        """End the session with a usage error where no test has been reported; else its tests are errors."""
+        """Make a refusal a usage error; where tests have been reported, an error of collection."""
         for lane in self.lanes.values():
             text, lane.refusal = lane.refusal, ""
             if not text:
