@@ -5,6 +5,7 @@ Knows pytest reports only through ``reports``; calls no hook. The session drives
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -292,6 +293,8 @@ class Lane:
                     f"{worker.name if worker else 'a worker'} was lost while idle: {lost.reason}"
                 )
             return
+        if worker is not None and worker.hello is None and not lost.hostile:
+            self.refusal = _way_out(lost.reason, self._controller.hello.package)
         self.lose(
             lost.reason or "the worker ended before its tests did",
             retry=not lost.hostile and (worker is None or worker.hello is not None),
@@ -346,6 +349,17 @@ class Lane:
         self._closing = True
         if self.worker is not None:
             self.worker.send(orders.Stop(0.0))
+
+
+def _way_out(reason: str, version: str) -> str:
+    """Say how to mend a far side that could not even greet; nothing where that is not known."""
+    if re.search(
+        r"No module named '?(pytest_remotegpu|pytest|msgspec|cloudpickle|pluggy)\b", reason
+    ):
+        return f"{reason}\non the far side: PYTHON -m pip install pytest-remotegpu=={version}"
+    if re.search(r"exit status 127\b|can't start |can't open file ", reason):
+        return f"{reason}\nname the far interpreter with the ini option remotegpu_python"
+    return ""
 
 
 OF_RUNNING_TESTS: Final[Mapping[type, Callable[[Lane, Shipped, Any], None]]] = {

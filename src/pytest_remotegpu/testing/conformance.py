@@ -3,7 +3,7 @@
 Knows the contract and the wire; knows no particular backend.
 """
 
-# ruff: noqa: S101, D102, PLR2004 -- as in any file of tests: they assert, and their names say what
+# ruff: noqa: D102, PLR2004 -- as in any file of tests: they assert, and their names say what
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Project:
             Path(root, name).write_bytes(data)
         return cls(root)
 
-    def order(  # noqa: PLR0913  an order holds that much
+    def order(
         self,
         worker: str,
         nonce: str,

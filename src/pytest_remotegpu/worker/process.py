@@ -14,17 +14,23 @@ from typing import Final
 
 __all__ = [
     "FORK",
+    "LENGTH",
     "REPLY",
+    "ROOT",
     "adopt_orphans",
     "children",
     "describe_end",
     "die_with_parent",
     "end_tree",
+    "exists",
     "reap",
 ]
 
 FORK: Final = b"F"
 """The supervisor's word for: fork a runner on the three descriptors that come with this byte."""
+ROOT: Final = b"P"
+"""The same for: see that you hold no module of the project in the folder that follows (``LENGTH`` first)."""
+LENGTH: Final = struct.Struct("=I")
 REPLY: Final = struct.Struct("=cqqq")
 """What the zygote says: ``R`` ready (faults), ``S`` started (pid), ``X`` ended (pid, status, peak KiB)."""
 _PR_SET_PDEATHSIG: Final = 1
@@ -111,6 +117,17 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def exists(pid: int) -> bool:
+    """Say whether there is a process of this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def describe_end(status: int, peak_rss_kib: int = 0) -> str:

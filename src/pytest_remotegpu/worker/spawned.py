@@ -7,5 +7,4 @@ import sys
 from pytest_remotegpu.worker import runner
 
 if __name__ == "__main__":
-    sys.path.pop(0)
     runner.main(int(sys.argv[1]))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pytest_remotegpu.worker.process import FORK, REPLY
+from pytest_remotegpu.worker.process import FORK, LENGTH, REPLY, ROOT
 
 __all__ = ["End", "Forking", "Spawning", "choose"]
 
@@ -32,11 +31,11 @@ class End:
 class Forking:
     """Starts runners by forking a zygote: torch and pytest's plugins are imported once."""
 
-    def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="remotegpu-zygote-")
+    def __init__(self, scratch: str) -> None:
+        self._folder = tempfile.mkdtemp(prefix="zygote-", dir=scratch)
         self.socket, child = socket.socketpair()
         with child:
-            command = [sys.executable, "-m", "pytest_remotegpu.worker.zygote"]
+            command = [sys.executable, "-P", "-m", "pytest_remotegpu.worker.zygote"]
             self.process = subprocess.Popen(  # noqa: S603  our own module
                 [*command, str(child.fileno()), str(os.getpid())],
                 pass_fds=[child.fileno()], cwd=self._folder, stdin=subprocess.DEVNULL,
@@ -50,6 +49,11 @@ class Forking:
     def pid(self) -> int:
         """The process that must outlive the runners."""
         return self.process.pid
+
+    def keep_out(self, root: str) -> None:
+        """Let no module of the project in ``root`` be in a runner from the start."""
+        text = os.fsencode(root)
+        self.socket.sendall(ROOT + LENGTH.pack(len(text)) + text)
 
     def start(self, ends: list[int]) -> int:
         """Ask for a runner on these descriptors, which are closed here; its process id comes later, as 0 says."""
@@ -93,7 +97,6 @@ class Forking:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class Spawning:
@@ -105,11 +108,14 @@ class Spawning:
         self.socket, self._bell = socket.socketpair()
         self._children: list[subprocess.Popen[bytes]] = []
 
+    def keep_out(self, root: str) -> None:
+        """Do nothing: a spawned runner begins with nothing."""
+
     def start(self, ends: list[int]) -> int:
         """Start a runner on these descriptors, which are closed here; give its process id."""
         channel, out, err = ends
         child = subprocess.Popen(  # noqa: S603  our own module
-            [sys.executable, "-m", "pytest_remotegpu.worker.spawned", str(channel)],
+            [sys.executable, "-P", "-m", "pytest_remotegpu.worker.spawned", str(channel)],
             pass_fds=[channel], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
         )  # fmt: skip
         for fd in ends:
@@ -134,6 +140,9 @@ class Spawning:
         self._bell.close()
 
 
-def choose(spawn: bool) -> Forking | Spawning:
-    """Fork on Linux; spawn elsewhere, and where it is asked for."""
-    return Spawning() if spawn or sys.platform != "linux" else Forking()
+def choose(scratch: str, *, spawn: bool) -> Forking | Spawning:
+    """Fork on Linux; spawn elsewhere, and where it is asked for.
+
+    :param scratch: a folder for what the starter needs.
+    """
+    return Spawning() if spawn or sys.platform != "linux" else Forking(scratch)

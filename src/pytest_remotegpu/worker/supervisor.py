@@ -6,6 +6,7 @@ payload; it reads the order's header and what runners say of their progress.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import shutil
@@ -30,6 +31,8 @@ from pytest_remotegpu.worker.source import Source
 
 __all__ = ["Supervisor", "main"]
 
+PREFIX: Final = "remotegpu-"
+"""Of this process's folder for temporary files; its process id follows."""
 PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
 COALESCE: Final = 0.004
 """Seconds to let a busy runner write on before its events are passed on together."""
@@ -48,7 +51,8 @@ class Supervisor:
     def __init__(self, inward: int, outward: int, *, spawn: bool = False) -> None:
         self._inward, self._outward = inward, outward
         self._messages = frames.Frames(frames.MAX_OUTBOUND)
-        self._starter = start.choose(spawn)
+        self._scratch = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
+        self._starter = start.choose(self._scratch, spawn=spawn)
         self._selector = selectors.DefaultSelector()
         self._greeted = False
         self._order: orders.Order | None = None
@@ -63,7 +67,6 @@ class Supervisor:
         self._exit_by: float | None = None
         self._ending = False
         self._failures_before = 0
-        self._scratch = tempfile.mkdtemp(prefix="remotegpu-")
         self._pretend, self._devices = _devices()
 
     # the outer loop
@@ -82,6 +85,7 @@ class Supervisor:
         self._hello = hello
         self._write(frames.frame(hello.encode()))
         self._selector.register(self._starter.socket, selectors.EVENT_READ, self._read_starter)
+        _sweep()
         while not self._ending:
             self._turn()
 
@@ -172,6 +176,7 @@ class Supervisor:
 
     def _take_order(self, order: orders.Order) -> None:
         self._order, self._run = order, order.run
+        self._starter.keep_out(order.root if order.tree is None else "")
         self._stretch_open = True
         available = len(self._devices) if self._pretend is None else self._pretend
         if order.gpus > available:
@@ -388,6 +393,16 @@ class Supervisor:
         elif self._order is not None:
             self._emit(events.StartFailed(to_text(text)))
         self._finish(text)
+
+
+def _sweep() -> None:
+    """Take away what workers of this user left that were killed before they could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}[0-9]*-*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        with contextlib.suppress(OSError):
+            mine = folder.stat().st_uid == os.getuid() and not folder.is_symlink()
+            if mine and owner.isdecimal() and not process.exists(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _moved(text: str, root: str, here: str) -> str:

@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 from typing import NoReturn
 
-from pytest_remotegpu.worker.process import FORK, REPLY, die_with_parent
+from pytest_remotegpu.worker.process import FORK, LENGTH, REPLY, ROOT, die_with_parent
 
 __all__ = ["main"]
 
@@ -54,16 +54,44 @@ def load_plugins() -> None:
     os.environ.update(kept)
 
 
-def impurities() -> list[str]:
-    """List what a process that is about to fork must not have."""
+def impurities(root: str) -> list[str]:
+    """List what a process that is about to fork for a project must not have.
+
+    :param root: the project's folder; modules in it are for the runner to import, each time anew.
+    """
     found = [f"thread {thread.name}" for thread in threading.enumerate()[1:]]
+    found += [name for name, module in sorted(sys.modules.items()) if _is_inside(module, root)]
     with contextlib.suppress(OSError):
         for entry in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):
-                target = os.readlink(entry)
+                target = str(entry.readlink())
                 if target.startswith("/dev/nvidia"):
                     found.append(target)
     return found
+
+
+def _is_inside(module: object, root: str) -> bool:
+    file = getattr(module, "__file__", None)
+    name = getattr(module, "__name__", "")
+    if not file or not root or name.partition(".")[0] == "pytest_remotegpu":
+        return False
+    return Path(file).is_relative_to(root) and "site-packages" not in Path(file).parts
+
+
+def _stay_pure(control: socket.socket, root: str) -> None:
+    """Begin anew without pytest's plugins, where one of them brought in what must not be here."""
+    if "--bare" in sys.argv or not impurities(root):
+        return
+    os.set_inheritable(control.fileno(), True)
+    module = "pytest_remotegpu.worker.zygote"
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *sys.argv[1:], "--bare"])  # noqa: S606 -- ourselves
+
+
+def _read_exactly(control: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length and (chunk := control.recv(length - len(data))):
+        data += chunk
+    return data
 
 
 def _forked(control: socket.socket, fds: list[int]) -> NoReturn:
@@ -106,6 +134,10 @@ def serve(control: socket.socket) -> None:
         for key, _ in selector.select():
             if key.data is None:
                 word, fds, _flags, _address = socket.recv_fds(control, 1, 3)
+                if word == ROOT:
+                    (length,) = LENGTH.unpack(_read_exactly(control, LENGTH.size))
+                    _stay_pure(control, os.fsdecode(_read_exactly(control, length)))
+                    continue
                 if word != FORK:
                     return
                 pid = _fork(control, fds)
@@ -124,13 +156,13 @@ def main(fd: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=fd)
     sys.path[:] = [entry for entry in sys.path if entry not in ("", str(Path.cwd()))]
-    load_plugins()
+    if "--bare" not in sys.argv:
+        load_plugins()
     from pytest_remotegpu.worker import runner  # noqa: F401, PLC0415  for the children
 
-    found = impurities()
     gc.collect()
     gc.freeze()
-    control.sendall(REPLY.pack(b"R", len(found), 0, 0))
+    control.sendall(REPLY.pack(b"R", 0, 0, 0))
     serve(control)
 
 
