@@ -160,8 +160,9 @@ def test_warning_of_any_class_is_made_up(stage: Stage) -> None:
     assert len(played.warned) == len(CATEGORIES)
     for message in played.warned:
         assert issubclass(message.category, Warning)
-        assert message.category is UserWarning or message.category.__mro__[1] is Warning
-        assert "__init__" not in vars(message.category)
+        if message.category is not UserWarning:
+            assert message.category.__mro__[1] is Warning
+            assert "__init__" not in vars(message.category)
 
 
 @pytest.mark.timeout(20)
@@ -216,7 +217,7 @@ KINDS = [type_.cls for type_ in msgspec.inspect.type_info(events.Event).types]  
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_nothing_is_unpickled(kind: type[msgspec.Struct], stage: Stage) -> None:
-    """Each field of each event holds a pickle, of the oldest form and the newest; none is opened."""
+    """Each field of each event holds a pickle, of the oldest form or the newest; none is opened."""
     fields = msgspec.inspect.type_info(kind).fields  # type: ignore[attr-defined]
 
     def script(far: Far) -> None:
