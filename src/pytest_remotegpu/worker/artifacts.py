@@ -21,7 +21,10 @@ def folder(base: str, item: int) -> Path:
 
 
 def collect(base: str, item: int, limit: int) -> Iterator[events.Event]:
-    """Yield the files that a test left, in pieces, smallest first, up to ``limit`` bytes together."""
+    """Yield the files that a test left, in pieces, smallest first.
+
+    :param limit: bytes that they may have together; a note names each that is left out.
+    """
     top = folder(base, item)
     if not top.is_dir():
         return
@@ -30,7 +33,10 @@ def collect(base: str, item: int, limit: int) -> Iterator[events.Event]:
         size = path.stat().st_size
         name = path.relative_to(top).as_posix()
         if size > room:
-            text = f"artifact {name!r} of {size} bytes is left out: remotegpu_max_artifact is {limit} bytes a test"
+            text = (
+                f"artifact {name!r} of {size} bytes is left out: "
+                f"remotegpu_max_artifact is {limit} bytes a test"
+            )
             yield events.Note(to_text(text))
             continue
         room -= size
@@ -46,7 +52,10 @@ def _files(top: Path) -> Iterator[Path]:
 
 
 def _pieces(item: int, name: str, path: Path, size: int) -> Iterator[events.Event]:
-    """Cut a file into events; one that grows meanwhile is cut at ``size``, one that can't be read is named."""
+    """Cut a file into events.
+
+    One that grows meanwhile is cut at ``size``; one that can't be read is named.
+    """
     try:
         with path.open("rb") as file:
             left = size
