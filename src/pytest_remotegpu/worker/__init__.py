@@ -1,1 +1,4 @@
-"""The far side. Started by name, imported by nobody on the user's side; imports only the ground floor."""
+"""The far side: started by name, and imported by nobody on the user's side.
+
+Must not import more of this package than its ground floor.
+"""
