@@ -1,4 +1,7 @@
-"""The source tree of one order on its way in: which contents are missing, and the folder once all are there."""
+"""The source tree of one order on its way in: what is missing, and the folder once all is there.
+
+Knows the wire's files and blobs; who sends them, and what runs in the folder, it does not know.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ __all__ = ["Source"]
 class Source:
     """Receives the files of an order.
 
-    :param root: the folder to build. :param store: the folder for contents. :param files: what the order lists.
+    :param root: the folder to build.
+    :param store: the folder for contents.
+    :param files: what the order lists.
+    :ivar built: whether the folder is there.
     """
 
     def __init__(self, root: Path, store: Path, files: list[orders.File]) -> None:
