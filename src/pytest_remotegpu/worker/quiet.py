@@ -1,4 +1,7 @@
-"""A terminal reporter for a side without a terminal: there for those who ask for one, shows nothing."""
+"""A terminal reporter for a side without a terminal: there for those who ask, and shows nothing.
+
+Knows pytest's reporter only; must not know the wire, since nothing of what it is told travels.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ class _Sink(io.StringIO):
 class QuietReporter:
     """Stands in for pytest's reporter, with its methods but none of its hooks.
 
-    Plugins and tests that ask for a terminal writer get a real one, whose width and colours are those
-    of the user's terminal and whose text goes nowhere.
+    Plugins and tests that ask for a terminal writer get a real one, whose width and colours are
+    those of the user's terminal and whose text goes nowhere.
 
     :param width: columns of the user's terminal.
     """
