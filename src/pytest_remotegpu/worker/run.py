@@ -1,4 +1,4 @@
-"""One runner as its supervisor sees it: a process, a socket, two pipes, and what is known of its progress.
+"""One runner as its supervisor sees it: a process, a socket, two pipes, and how far it has come.
 
 Knows how runners are started and how they end; knows nothing of the user's side.
 """
@@ -154,7 +154,7 @@ class RunnerHandle:
         )
 
     def _captured(self, index: int) -> bytes:
-        """Read what pytest had captured of the running phase: its temporary file is still open here."""
+        """Read what pytest had captured of the running phase; its temporary file is open here."""
         if index >= len(self.captured):
             return b""
         fd = self.captured[index]
