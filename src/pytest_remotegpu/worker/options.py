@@ -1,4 +1,4 @@
-"""Which options of the user's session mean something in a runner, and which must not be repeated there.
+"""Which options of the user's session mean something in a runner, and which must not be repeated.
 
 Knows pytest's option names and those of well-known plugins, nothing of the wire.
 """
