@@ -1,4 +1,7 @@
-"""Fixtures that write into a junit file, for a side that writes none: what they say travels instead."""
+"""Fixtures that write into a junit file, for a side that writes none: what they say travels.
+
+Knows nothing of that file, which is the user's side's.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ class JunitFixtures:
 
     def _warn(self, request: pytest.FixtureRequest, fixture: str) -> None:
         if self._family and self._family not in ANY_FAMILY:
-            text = f"{fixture} is incompatible with junit_family '{self._family}' (use 'legacy' or 'xunit1')"
+            text = (
+                f"{fixture} is incompatible with junit_family '{self._family}' "
+                "(use 'legacy' or 'xunit1')"
+            )
             request.node.warn(pytest.PytestWarning(text))
 
     @pytest.fixture
