@@ -1,4 +1,7 @@
-"""Records of the logging module on their way to a user who asked to see them live or in a file."""
+"""Records of the logging module on their way to a user who asked to see them live or in a file.
+
+Knows nothing of how they are shown there.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class _Forwarder(logging.Handler):
                 record.lineno,
                 to_text(record.funcName or ""),
                 record.created,
-            )  # fmt: skip
+            )
         )
         self._emitter.flush()
 
