@@ -1,8 +1,9 @@
 """Find the test that the user's side meant: by its id, then by its values, then by its ordinal.
 
-The only file here that takes what pytest calls private: a function item that is rebuilt from shipped
-parameter values needs its sibling's fixture information and call specification. It does so
+The only file here that takes what pytest calls private: a function item that is rebuilt from
+shipped parameter values needs its sibling's fixture information and call specification. It does so
 behind a check that they have the form it knows, and falls back on the ordinal where they have not.
+Knows nothing of orders or of how values travel.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Wanted:
     """What the user's side says of a test that was not found by its id.
 
     :ivar function: the id of the test without its parameters.
-    :ivar ordinal: its place among the parametrised calls of that function, from 0; ``count`` is their number.
+    :ivar ordinal: its place among the parametrised calls of that function, from 0.
+    :ivar count: the number of those calls.
     :ivar values: for each parameter a cloudpickle of its value, or ``None`` where it has none.
     :ivar marks: a cloudpickle of the marks of this parameter set, or ``None``.
     """
@@ -73,7 +75,7 @@ class Matcher:
         return [place for place, item in enumerate(self.items) if item is None]
 
     def following(self) -> list[pytest.Item | None]:
-        """Give for each place the next test that is there, whose fixtures decide what is torn down."""
+        """Give for each place the next test there is, whose fixtures decide what is torn down."""
         found: list[pytest.Item | None] = []
         after: pytest.Item | None = None
         for item in reversed(self.items):
@@ -108,9 +110,14 @@ class Matcher:
         close = there or difflib.get_close_matches(
             wanted.nodeid, [i.nodeid for i in self._found], 5, 0.6
         )
+        what = (
+            f"the far side has no test {wanted.nodeid!r}, "
+            f"and it could not be made from its values ({why})"
+        )
+        where = f"here its function has {wanted.count} calls, there {len(siblings)}"
         lines = [
-            f"the far side has no test {wanted.nodeid!r}, and it could not be made from its values ({why})",
-            f"here its function has {wanted.count} calls, there {len(siblings)}; the nearest there:",
+            what,
+            f"{where}; the nearest there:",
             *difflib.ndiff([wanted.nodeid], close[:5]),
             "give the parameters stable ids (ids=...), or values that can be pickled",
         ]
@@ -148,7 +155,7 @@ def _rebuild(siblings: list[pytest.Item], wanted: Wanted) -> tuple[pytest.Item |
             if value is not None
         }
         marks = cloudpickle.loads(wanted.marks) if wanted.marks else []
-    except Exception as error:  # noqa: BLE001  a user's __setstate__ or __reduce__ may raise anything
+    except Exception as error:  # noqa: BLE001 -- a user's __setstate__ may raise anything
         return None, f"a value can't be unpickled: {type(error).__name__}: {error}"
     rebuilt: pytest.Function = pytest.Function.from_parent(
         sibling.parent,
