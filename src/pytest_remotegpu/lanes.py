@@ -1,6 +1,7 @@
-"""One lane for each shape: its tests, the worker that serves them, and what becomes of a worker's end.
+"""One lane for each shape: its tests, the worker that serves them, what becomes of a worker's end.
 
-Knows pytest reports only through ``reports``; calls no hook. The session drives it and replays what it gives.
+Knows pytest reports only through ``reports``; calls no hook. The session drives it and replays
+what it gives.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class Lane:
     def take(self, what: Hello | list[events.Event] | Lost) -> None:
         """Take in what this lane's worker said.
 
-        :raises ProtocolError: for events that can't be true; the caller then treats the worker as lost.
+        :raises ProtocolError: for events that can't be true; the caller then gives the worker up.
         """
         if isinstance(what, Hello):
             self._take_hello(what)
@@ -168,6 +169,10 @@ class Lane:
         self._summary.real = self._summary.real or (bool(hello.gpus) and hello.pretend is None)
 
     def test(self, place: int) -> Shipped:
+        """Find a test by its place in the order.
+
+        :raises ProtocolError: where the order holds no such place.
+        """
         if place >= len(self._handed):
             raise ProtocolError(
                 f"test {place} was not handed out; the order has {len(self._handed)}"
@@ -175,6 +180,10 @@ class Lane:
         return self._handed[place]
 
     def open_test(self, place: int) -> Shipped:
+        """Find a test that has begun and has no verdict yet.
+
+        :raises ProtocolError: where the test of that place is not one.
+        """
         test = self.test(place)
         if test.done:
             raise ProtocolError(f"news of {test.item.nodeid!r}, which has its verdict")
@@ -301,7 +310,7 @@ class Lane:
         )
 
     def lose(self, reason: str, *, retry: bool) -> None:
-        """Handle the loss of a worker: the running test alone first, then the others, within bounds."""
+        """Handle the loss of a worker: the running test alone first, then the others, in bounds."""
         self.worker = None
         self._properties = None
         self._summary.note(f"a worker for {self.shape} was lost: {reason.splitlines()[0]}")
