@@ -179,7 +179,7 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
     """Make the folder of the requesting test."""
     runner: Any = request.config.pluginmanager.get_plugin(RUNNER)
     if runner is not None:
-        folder = Path(runner.options["artifacts"], str(runner.current))
+        folder = Path(runner.site.artifacts, str(runner.current))
     else:
         root = artifacts_root(
             request.config, getattr(request.config.option, "remote_artifacts", None)
@@ -207,7 +207,7 @@ def gpu_of(request: pytest.FixtureRequest) -> Gpus:
     torch = pytest.importorskip(
         "torch", reason="the gpu fixtures need torch, which is not installed there"
     )
-    if runner is not None and runner.options["pretend"] is not None:
+    if runner is not None and runner.site.pretend is not None:
         return Gpus("pretend", count, None, tuple(torch.device("cpu") for _ in range(count)))
     if torch.cuda.device_count() < count:
         pytest.fail(

@@ -138,21 +138,21 @@ class Shipping:
         root = self._config.rootpath
         files = self._collection.files(items)
         path = self.start.path if here else environment.inside(self.start.path, root)
-        options = {
-            "args": draft["args"],
-            "argv": self.start.argv,
-            "color": "yes" if self._terminal_markup() else "no",
-            "width": self._terminal_width(),
-            "files": files,
-            "keep_args": any("::" in arg for arg in self._config.args),
-            "sys_path": path,
-            "whole_path": here,
-            "umask": _umask(),
-            "live": self._config.getoption("capture", "fd") in ("no", "tee-sys"),
-            "log_level": self._log_level(),
-            "junit": self._junit_family(),
+        options = orders.Options(
+            args=draft["args"],
+            argv=self.start.argv,
+            files=files,
+            keep_args=any("::" in arg for arg in self._config.args),
+            sys_path=path,
+            whole_path=here,
+            umask=_umask(),
+            color="yes" if self._terminal_markup() else "no",
+            width=self._terminal_width(),
+            live=self._config.getoption("capture", "fd") in ("no", "tee-sys"),
+            log_level=self._log_level(),
+            junit=self._junit_family(),
             **context,
-        }
+        )
         return orders.Order(
             worker=worker.name,
             nonce=worker.nonce,

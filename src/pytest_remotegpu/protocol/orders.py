@@ -7,11 +7,20 @@ of how an order travels, nor of what is in its payload.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-__all__ = ["Blob", "File", "Finish", "Message", "Order", "Run", "Stop", "Values"]
+__all__ = [
+    "Blob",
+    "File",
+    "Finish",
+    "Message",
+    "Options",
+    "Order",
+    "Run",
+    "Site",
+    "Stop",
+    "Values",
+]
 
 
 class File(msgspec.Struct, frozen=True, array_like=True):
@@ -28,6 +37,49 @@ class File(msgspec.Struct, frozen=True, array_like=True):
     size: int
     mode: int
     link: bytes | None = None
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the runner's session is to be: plain data, paths as they are on the sending side.
+
+    :ivar args: the session's command line. :ivar argv: what ``sys.argv`` shows.
+    :ivar files: the files of the tests; where ``keep_args``, ``args`` says what is collected.
+    :ivar sys_path: entries of the import path: all of it (``whole_path``), or those in the project.
+    :ivar color: ``yes`` or ``no``; :ivar width: columns of the user's terminal.
+    :ivar live: whether output is sent while it is written.
+    :ivar log_level: records from this level up are sent; ``None`` for none.
+    :ivar junit: the format of the user's junit file; empty where none is written.
+    :ivar workers: how many workers the session has; :ivar run: its id.
+    """
+
+    args: list[str]
+    argv: list[str]
+    files: list[str]
+    keep_args: bool = False
+    sys_path: list[str] = []
+    whole_path: bool = False
+    umask: int = 0o022
+    color: str = "no"
+    width: int = 80
+    live: bool = False
+    log_level: int | None = None
+    junit: str = ""
+    workers: int = 1
+    run: str = ""
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor tells a runner of the host.
+
+    :ivar devices: the value of ``CUDA_VISIBLE_DEVICES``; ``None`` to leave it.
+    :ivar pretend: the number of pretend GPUs; ``None`` where GPUs are real.
+    :ivar artifacts: the folder for the tests' artifacts. :ivar root: the project's folder there.
+    """
+
+    devices: str | None = None
+    pretend: int | None = None
+    artifacts: str = ""
+    root: str = ""
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
@@ -52,7 +104,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     :ivar tree: the files to lay out; ``None`` to work in ``root`` itself.
     :ivar variables: environment variables to set.
     :ivar environ: the whole environment to use instead of the worker's own; ``None`` to keep that.
-    :ivar options: plain data for the runner.
+    :ivar options: how the runner's session is to be. :ivar site: for the runner, by its supervisor.
     :ivar max_artifact: bytes that the artifacts of one test may take.
     :ivar total: how many tests the payload holds.
     :ivar payload: a cloudpickle of what only the runner may open.
@@ -67,11 +119,12 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     tree: list[File] | None
     variables: dict[str, str]
     environ: dict[str, str] | None
-    options: dict[str, Any]
+    options: Options
     max_artifact: int
     total: int
     payload: bytes
     run: Run
+    site: Site = Site()
 
 
 class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):

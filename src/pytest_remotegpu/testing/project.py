@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import cloudpickle
 
@@ -160,24 +160,16 @@ class Project:
             run=orders.Run(0, first),
         )
 
-    def _options(self, ids: Iterable[str], *, live: bool) -> dict[str, Any]:
+    def _options(self, ids: Iterable[str], *, live: bool) -> orders.Options:
         names = dict.fromkeys(id.partition("::")[0] for id in ids)
-        plain = ["-p", "no:cacheprovider", "--color=no", *(["-s"] if live else [])]
-        return {
-            "args": plain,
-            "argv": ["pytest"],
-            "color": "no",
-            "width": 80,
-            "files": [str(Path(self.root, name)) for name in names],
-            "keep_args": False,
-            "sys_path": [],
-            "whole_path": False,
-            "umask": 0o077,
-            "live": live,
-            "log_level": None,
-            "workers": 1,
-            "run": "kit",
-        }
+        return orders.Options(
+            args=["-p", "no:cacheprovider", "--color=no", *(["-s"] if live else [])],
+            argv=["pytest"],
+            files=[str(Path(self.root, name)) for name in names],
+            umask=0o077,
+            live=live,
+            run="kit",
+        )
 
     def _tree(self) -> list[orders.File]:
         return [

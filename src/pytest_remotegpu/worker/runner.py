@@ -72,6 +72,7 @@ class Runner:
         self.__name__ = PLUGIN_NAME
         self.order = order
         self.options = order.options
+        self.site = order.site
         self.emitter = emitter
         self.inbox = inbox
         self.sender: ReportSender
@@ -83,7 +84,7 @@ class Runner:
         self.captures = False
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
         self.failed_files: set[str] = set()
-        self.wanted_files = {str(Path(path)) for path in order.options["files"]}
+        self.wanted_files = {str(Path(path)) for path in order.options.files}
         self.started = time.monotonic()
 
     # configuration
@@ -92,17 +93,17 @@ class Runner:
     def pytest_cmdline_parse(self, pluginmanager: pytest.PytestPluginManager) -> Any:
         config: pytest.Config = yield
         options.neutralise(config.option, self.order.worker)
-        config.option.color = self.options["color"]
+        config.option.color = self.options.color
         self.config = config
         config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
-        if self.wanted_files and not self.options["keep_args"]:
-            config.args = list(self.options["files"])
+        if self.wanted_files and not self.options.keep_args:
+            config.args = list(self.options.files)
         return config
 
     def pytest_plugin_registered(self, plugin: object, manager: pytest.PytestPluginManager) -> None:
         if manager.get_name(plugin) == "terminalreporter" and not isinstance(plugin, QuietReporter):
             manager.unregister(plugin)
-            quiet = QuietReporter(self.config, self.options["width"])
+            quiet = QuietReporter(self.config, self.options.width)
             manager.register(quiet, "terminalreporter")
             quiet.adjust(self.config)
 
@@ -118,15 +119,15 @@ class Runner:
                 text = f"the value of option {name!r} can't be rebuilt there: {type(error).__name__}: {error}"
                 self.emitter.put(events.Note(to_text(text)))
         options.apply(config.option, values)
-        fixtures = JunitFixtures(self.emitter, self.options["junit"], lambda: self.current)
+        fixtures = JunitFixtures(self.emitter, self.options.junit, lambda: self.current)
         config.pluginmanager.register(fixtures, "remotegpu-runner-junit")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        there, here = self.options["there"], self.options["here"]
+        there, here = self.site.root, self.order.root
         paths = (there, here) if there != here else None
         self.sender = ReportSender(self.emitter, session.config, paths)
-        logs.forward(session.config, self.emitter, self.options["log_level"])
+        logs.forward(session.config, self.emitter, self.options.log_level)
         sys.breakpointhook = _no_breakpoint
         self.emitter.flush()
 
@@ -151,7 +152,7 @@ class Runner:
 
     def _as_here(self, text: str) -> str:
         """Name files by their place on the user's side."""
-        return text.replace(f"{self.options['there']}/", f"{self.options['here']}/")
+        return text.replace(f"{self.site.root}/", f"{self.order.root}/")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Any:
@@ -199,7 +200,7 @@ class Runner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        there = to_text(str(self.options["there"]))
+        there = to_text(self.site.root)
         self.emitter.put(events.Collected(time.monotonic() - self.started, there))
         self.emitter.flush()
         message: Any = self.order.run
@@ -250,7 +251,7 @@ class Runner:
         with contextlib.suppress(ValueError, OSError):
             sys.stdout.flush()
             sys.stderr.flush()
-        for event in artifacts.collect(self.options["artifacts"], place, self.order.max_artifact):
+        for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
             self.emitter.put(event)
             if isinstance(event, events.Artifact) and len(event.data) > 2**16:
                 self.emitter.flush()
@@ -298,9 +299,9 @@ class LateConfiguration:
         given = self._runner.options
         workerinput = {
             "workerid": worker,
-            "workercount": given["workers"],
-            "testrunuid": given["run"],
-            "mainargv": given["argv"],
+            "workercount": given.workers,
+            "testrunuid": given.run,
+            "mainargv": given.argv,
         }
         setattr(config, "workerinput", workerinput)  # noqa: B010 -- the name that plugins look for
 
@@ -324,12 +325,13 @@ def _settle_in(order: orders.Order) -> None:
     os.environ.update(order.variables)
     for name in [name for name in os.environ if name.startswith("PYTEST_REMOTEGPU")]:
         del os.environ[name]
-    os.environ.update(given["set"])
+    if order.site.devices is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = order.site.devices
     os.environ[WORKER_VARIABLE] = order.worker
     os.chdir(order.cwd)
-    os.umask(given["umask"])
-    sys.argv[:] = given["argv"]
-    sys.path[:] = given["sys_path"] if given["whole_path"] else [*given["sys_path"], *sys.path]
+    os.umask(given.umask)
+    sys.argv[:] = given.argv
+    sys.path[:] = given.sys_path if given.whole_path else [*given.sys_path, *sys.path]
     random.seed()
 
 
@@ -342,7 +344,7 @@ def main(fd: int) -> NoReturn:
     if not isinstance(order, orders.Order):
         os._exit(0)
     _settle_in(order)
-    status = pytest.main(list(order.options["args"]), plugins=[Runner(order, emitter, inbox)])
+    status = pytest.main(list(order.options.args), plugins=[Runner(order, emitter, inbox)])
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     emitter.over(failed=status == pytest.ExitCode.USAGE_ERROR)

@@ -239,20 +239,30 @@ class Supervisor:
 
     def _order_for_runner(self) -> orders.Order:
         order = self._order
-        assert order is not None
-        here = self._source.root if self._source is not None else Path(order.root)
-        given = dict(order.options)
-        devices = "" if self._pretend is not None else ",".join(self._devices[: order.gpus])
-        given["set"] = (
-            {"CUDA_VISIBLE_DEVICES": devices} if self._pretend is not None or order.gpus else {}
+        assert order is not None  # noqa: S101 -- runners are started for an order
+        root = str(self._source.root) if self._source is not None else order.root
+        site = orders.Site(
+            devices=self._visible(order.gpus),
+            pretend=self._pretend,
+            artifacts=str(Path(self._scratch, "artifacts")),
+            root=root,
         )
-        given["pretend"] = self._pretend
-        given["artifacts"] = str(Path(self._scratch, "artifacts"))
-        given["here"], given["there"] = order.root, str(here)
-        for name in ("args", "files", "sys_path"):
-            given[name] = [_moved(text, order.root, str(here)) for text in given[name]]
-        cwd = str(here / order.cwd) if self._source is not None else order.cwd
-        return msgspec.structs.replace(order, options=given, cwd=cwd, tree=None, run=self._run)
+        given = order.options
+        moved = {
+            name: [_moved(text, order.root, root) for text in getattr(given, name)]
+            for name in ("args", "files", "sys_path")
+        }
+        options = msgspec.structs.replace(given, **moved)
+        cwd = str(Path(root, order.cwd))
+        return msgspec.structs.replace(
+            order, options=options, site=site, cwd=cwd, tree=None, run=self._run
+        )
+
+    def _visible(self, count: int) -> str | None:
+        """Give what ``CUDA_VISIBLE_DEVICES`` is to be; ``None`` leaves it to a test without GPUs."""
+        if self._pretend is not None:
+            return ""
+        return ",".join(self._devices[:count]) if count else None
 
     def _read_starter(self) -> None:
         for said in self._starter.read():
@@ -307,7 +317,7 @@ class Supervisor:
             return
         for fd, stream in list(self._runner.outputs.items()):
             data = self._runner.read_output(fd)
-            if data and self._order is not None and self._order.options["live"]:
+            if data and self._order is not None and self._order.options.live:
                 for at in range(0, len(data), 2**20):
                     self._emit(events.Live(stream, data[at : at + 2**20]))
             elif not data and self._runner.closed:
