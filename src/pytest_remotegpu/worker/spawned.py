@@ -1,4 +1,7 @@
-"""``python -m pytest_remotegpu.worker.spawned FD``: be a runner that was not forked."""
+"""``python -m pytest_remotegpu.worker.spawned FD``: be a runner that was not forked.
+
+Only a way in: what a runner does, it does not know.
+"""
 
 from __future__ import annotations
 
