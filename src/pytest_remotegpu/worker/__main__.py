@@ -1,4 +1,7 @@
-"""``python -m pytest_remotegpu.worker``: be a worker on stdin and stdout."""
+"""``python -m pytest_remotegpu.worker``: be a worker on stdin and stdout.
+
+Only a way in: what a worker does, it does not know.
+"""
 
 from __future__ import annotations
 
