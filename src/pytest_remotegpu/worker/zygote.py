@@ -1,4 +1,4 @@
-"""The process that runners are forked from: pytest and its plugins imported, nothing of the project.
+"""The process that runners are forked from: pytest and its plugins imported, no project's code.
 
 One thread, no open socket but its own, no CUDA. It opens no order and knows nothing of the wire;
 the supervisor tells it to fork and hands it the child's file descriptors.
@@ -28,7 +28,7 @@ def load_plugins() -> None:
 
     Later sessions in forked children then find them imported through pytest's own rewriting loader.
     """
-    import pytest  # noqa: PLC0415  the zygote pays for it, nobody else
+    import pytest  # noqa: PLC0415 -- the zygote pays for it, nobody else
 
     Path("pytest.ini").write_text("[pytest]\n")
     kept = dict(os.environ)
@@ -45,7 +45,7 @@ def load_plugins() -> None:
         "no:faulthandler",
     ]
     with (
-        open(os.devnull, "w") as null,
+        Path(os.devnull).open("w") as null,
         contextlib.redirect_stdout(null),
         contextlib.redirect_stderr(null),
     ):
@@ -96,7 +96,7 @@ def _read_exactly(control: socket.socket, length: int) -> bytes:
 
 def _forked(control: socket.socket, fds: list[int]) -> NoReturn:
     """Become a runner in a fresh child process."""
-    from pytest_remotegpu.worker import runner  # noqa: PLC0415  imported before the fork
+    from pytest_remotegpu.worker import runner  # noqa: PLC0415 -- imported before the fork
 
     control.close()
     channel, out, err = fds
@@ -151,14 +151,18 @@ def serve(control: socket.socket) -> None:
 
 
 def main(fd: int, parent: int) -> None:
-    """Run a zygote on the socket ``fd`` for the supervisor ``parent``, in the current, empty folder."""
+    """Run a zygote in the current, empty folder.
+
+    :param fd: the socket to the supervisor.
+    :param parent: the supervisor's process id; the zygote ends with it.
+    """
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=fd)
     sys.path[:] = [entry for entry in sys.path if entry not in ("", str(Path.cwd()))]
     if "--bare" not in sys.argv:
         load_plugins()
-    from pytest_remotegpu.worker import runner  # noqa: F401, PLC0415  for the children
+    from pytest_remotegpu.worker import runner  # noqa: F401, PLC0415 -- for the children
 
     gc.collect()
     gc.freeze()
@@ -168,6 +172,6 @@ def main(fd: int, parent: int) -> None:
 
 if __name__ == "__main__":
     # The name of a module that runs as a script differs from its import: children need the latter.
-    from pytest_remotegpu.worker import zygote
+    from pytest_remotegpu.worker import zygote  # noqa: PLW0406 -- for that very reason
 
     zygote.main(int(sys.argv[1]), int(sys.argv[2]))
