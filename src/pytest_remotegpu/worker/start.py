@@ -21,7 +21,11 @@ __all__ = ["End", "Forking", "Spawning", "choose"]
 
 @dataclass(frozen=True)
 class End:
-    """A process that has ended: its status as ``os.waitpid`` gives it, its peak resident size in KiB."""
+    """A process that has ended.
+
+    :ivar status: as ``os.waitpid`` gives it.
+    :ivar peak_rss_kib: its largest resident size in KiB; 0 where it is not known.
+    """
 
     pid: int
     status: int
@@ -36,11 +40,13 @@ class Forking:
         self.socket, child = socket.socketpair()
         with child:
             command = [sys.executable, "-P", "-m", "pytest_remotegpu.worker.zygote"]
-            self.process = subprocess.Popen(  # noqa: S603  our own module
+            self.process = subprocess.Popen(
                 [*command, str(child.fileno()), str(os.getpid())],
-                pass_fds=[child.fileno()], cwd=self._folder, stdin=subprocess.DEVNULL,
+                pass_fds=[child.fileno()],
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._pending: list[list[int]] = []
         self._ready = False
         self._buffer = b""
@@ -56,7 +62,10 @@ class Forking:
         self.socket.sendall(ROOT + LENGTH.pack(len(text)) + text)
 
     def start(self, ends: list[int]) -> int:
-        """Ask for a runner on these descriptors, which are closed here; its process id comes later, as 0 says."""
+        """Ask for a runner on these descriptors, which are closed here.
+
+        :return: 0, since its process id comes later.
+        """
         if self._ready:
             self._fork(ends)
         else:
@@ -70,7 +79,10 @@ class Forking:
         ends.clear()
 
     def read(self) -> Iterator[int | End | None]:
-        """Yield the pid of each started runner, the end of each ended one, and ``None`` for a zygote that is gone."""
+        """Yield the process id of each started runner and the end of each ended one.
+
+        ``None`` says that the zygote is gone.
+        """
         try:
             chunk = self.socket.recv(2**16)
         except OSError:
@@ -112,12 +124,19 @@ class Spawning:
         """Do nothing: a spawned runner begins with nothing."""
 
     def start(self, ends: list[int]) -> int:
-        """Start a runner on these descriptors, which are closed here; give its process id."""
+        """Start a runner on these descriptors, which are closed here.
+
+        :return: its process id.
+        """
         channel, out, err = ends
-        child = subprocess.Popen(  # noqa: S603  our own module
+        child = subprocess.Popen(
             [sys.executable, "-P", "-m", "pytest_remotegpu.worker.spawned", str(channel)],
-            pass_fds=[channel], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
-        )  # fmt: skip
+            pass_fds=[channel],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
         for fd in ends:
             os.close(fd)
         ends.clear()
@@ -125,7 +144,7 @@ class Spawning:
         return child.pid
 
     def read(self) -> Iterator[int | End | None]:
-        """Yield the ends of ended runners; nobody rings here, so the supervisor asks now and then."""
+        """Yield the end of each ended runner; nobody rings, so the supervisor asks now and then."""
         for child in [child for child in self._children if child.poll() is not None]:
             self._children.remove(child)
             code = child.returncode
