@@ -1,4 +1,7 @@
-"""Processes: adopt orphans, die with the parent, end whole trees. Linux where it must, POSIX elsewhere."""
+"""Processes: adopt orphans, die with the parent, end whole trees; words between two of them.
+
+Linux where it must be, POSIX elsewhere. Knows nothing of pytest, and opens no order.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,15 @@ __all__ = [
     "die_with_parent",
     "end_tree",
     "exists",
-    "reap",
 ]
 
 FORK: Final = b"F"
 """The supervisor's word for: fork a runner on the three descriptors that come with this byte."""
 ROOT: Final = b"P"
-"""The same for: see that you hold no module of the project in the folder that follows (``LENGTH`` first)."""
+"""The same for: hold no module of the project in the folder that follows (``LENGTH`` first)."""
 LENGTH: Final = struct.Struct("=I")
 REPLY: Final = struct.Struct("=cqqq")
-"""What the zygote says: ``R`` ready (faults), ``S`` started (pid), ``X`` ended (pid, status, peak KiB)."""
+"""What the zygote says: ``R`` ready, ``S`` started (pid), ``X`` ended (pid, status, peak KiB)."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -48,7 +50,7 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask for SIGKILL when the process ``parent`` ends, and end at once where it has ended already (Linux)."""
+    """Ask for SIGKILL when the process ``parent`` ends; end at once where it has ended (Linux)."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if sys.platform == "linux" and os.getppid() != parent:
         os._exit(1)
@@ -73,21 +75,6 @@ def _tasks(pid: int) -> list[str]:
             with contextlib.suppress(OSError):
                 texts.append((task / "children").read_text())
     return texts
-
-
-def reap(keep: int | None = None) -> None:
-    """Collect ended children, except the one that somebody else waits for.
-
-    :param keep: the process to leave alone.
-    """
-    for pid in _direct_children():
-        if pid != keep:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-
-
-def _direct_children() -> list[int]:
-    return [int(child) for task in _tasks(os.getpid()) for child in task.split()]
 
 
 def end_tree(keep: tuple[int, ...] = (), within: float = 2.0) -> list[int]:
