@@ -1,4 +1,4 @@
-"""The process that runs tests: an ordinary pytest session, told which tests and when by its supervisor.
+"""The process that runs tests: a pytest session, told which tests and when by its supervisor.
 
 Knows pytest and the wire; knows no backend, no channel to the user's side and no other runner.
 """
@@ -29,11 +29,11 @@ from pytest_remotegpu.worker.quiet import QuietReporter
 __all__ = ["PLUGIN_NAME", "Runner", "main"]
 
 PLUGIN_NAME = "remotegpu-runner"
-"""Under this name the runner's plugin is registered; the package's own plugin is inert beside it."""
+"""The name of the runner's plugin; the package's own plugin is inert beside it."""
 
 
 WORKER_VARIABLE = "REMOTEGPU_WORKER"
-"""Tests and conftests read the worker's id here; pytest sessions that a test starts ship nothing."""
+"""Tests and conftests read the worker's id here; sessions that a test starts ship nothing."""
 
 
 class Inbox:
@@ -90,7 +90,8 @@ class Runner:
     # configuration
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_cmdline_parse(self, pluginmanager: pytest.PytestPluginManager) -> Any:
+    def pytest_cmdline_parse(self) -> Any:
+        """Undo what must not be repeated here as soon as the command line has been read."""
         config: pytest.Config = yield
         options.neutralise(config.option, self.order.worker)
         config.option.color = self.options.color
@@ -101,6 +102,7 @@ class Runner:
         return config
 
     def pytest_plugin_registered(self, plugin: object, manager: pytest.PytestPluginManager) -> None:
+        """Put a reporter that shows nothing in the place of pytest's."""
         if manager.get_name(plugin) == "terminalreporter" and not isinstance(plugin, QuietReporter):
             manager.unregister(plugin)
             quiet = QuietReporter(self.config, self.options.width)
@@ -109,14 +111,17 @@ class Runner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Open the payload, now that the conftests are loaded, and take over changed option values."""
+        """Open the payload, now that the conftests are loaded, and take over changed options."""
         self.payload = cloudpickle.loads(self.order.payload)
         values = dict(self.payload["options"])
         for name, blob in self.payload["blobs"].items():
             try:
                 values[name] = cloudpickle.loads(blob)
-            except Exception as error:  # noqa: BLE001  anything may go wrong in a user's class
-                text = f"the value of option {name!r} can't be rebuilt there: {type(error).__name__}: {error}"
+            except Exception as error:  # noqa: BLE001 -- anything may go wrong in a user's class
+                text = (
+                    f"the value of option {name!r} can't be rebuilt there: "
+                    f"{type(error).__name__}: {error}"
+                )
                 self.emitter.put(events.Note(to_text(text)))
         options.apply(config.option, values)
         fixtures = JunitFixtures(self.emitter, self.options.junit, lambda: self.current)
@@ -124,6 +129,7 @@ class Runner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Make ready to send, before other plugins have anything to say."""
         there, here = self.site.root, self.order.root
         paths = (there, here) if there != here else None
         self.sender = ReportSender(self.emitter, session.config, paths)
@@ -134,6 +140,7 @@ class Runner:
     # collection
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Leave out the files that hold none of the tests."""
         known = (
             not self.wanted_files
             or collection_path.is_dir()
@@ -142,6 +149,7 @@ class Runner:
         return None if known or str(collection_path) in self.wanted_files else True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep why a file has no tests here: its error goes out at once, a skip with each test."""
         if report.failed:
             self.failed_files.add(report.nodeid)
             text = to_text(self._as_here(str(report.longrepr)))
@@ -156,7 +164,7 @@ class Runner:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Any:
-        """Let hooks add marks, and undo what they drop or reorder: order comes from the user's side."""
+        """Let hooks add marks, and undo what they drop or reorder: the user's side has decided."""
         found = list(items)
         result = yield
         self.matcher = rebuild.Matcher(found, self.payload["ids"])
@@ -168,7 +176,7 @@ class Runner:
         return result
 
     def _ask_for(self, missing: list[int]) -> None:
-        """Ask for the parameter values of tests that have no such id here, and settle each of them."""
+        """Ask for the parameter values of tests that have no such id here, and settle each one."""
         unexplained = [place for place in missing if not self._explained(place)]
         if not unexplained:
             return
@@ -200,6 +208,7 @@ class Runner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run the stretches that the supervisor asks for, in the place of pytest's own loop."""
         there = to_text(self.site.root)
         self.emitter.put(events.Collected(time.monotonic() - self.started, there))
         self.emitter.flush()
@@ -261,7 +270,7 @@ class Runner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Hand the supervisor what pytest captures into, so that a crash does not take it along."""
+        """Hand the supervisor the files that pytest captures into, so that they survive a crash."""
         if self.captures or not _captures_fds(item.config):
             return
         self.captures = True
@@ -269,6 +278,7 @@ class Runner:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Send each report once every other plugin has done with it."""
         if self.current < 0:
             return
         if type(report) is not pytest.TestReport:
@@ -279,22 +289,25 @@ class Runner:
             self.emitter.flush()
 
     def pytest_warning_recorded(self, warning_message: Any, when: str, location: Any) -> None:
+        """Send each warning to where the summary of warnings is written."""
         if hasattr(self, "sender"):
             self.sender.warning(self.current, when, warning_message, location)
 
     def pytest_internalerror(self, excrepr: Any) -> None:
+        """Tell of an error of pytest or a plugin, which nobody would see otherwise."""
         text = f"INTERNALERROR on the far side\n{excrepr}"
         self.emitter.put(events.StartFailed(to_text(text)))
 
 
 class LateConfiguration:
-    """Sets ``config.workerinput`` after every plugin has been configured: earlier, some of them break."""
+    """Sets ``config.workerinput`` after every plugin has been configured; earlier, some break."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
+        """Show conftests that this is one of several processes, as pytest-xdist does."""
         worker = self._runner.order.worker
         given = self._runner.options
         workerinput = {
@@ -308,7 +321,8 @@ class LateConfiguration:
 
 def _no_breakpoint(*_args: Any, **_kwargs: Any) -> NoReturn:
     raise RuntimeError(
-        "breakpoint() in a shipped test: no terminal is attached there; run this test without --remote to debug it"
+        "breakpoint() in a shipped test: no terminal is attached there; "
+        "run this test without --remote to debug it"
     )
 
 
@@ -317,7 +331,7 @@ def _captures_fds(config: pytest.Config) -> bool:
 
 
 def _settle_in(order: orders.Order) -> None:
-    """Make the process that of the user: environment, folder, arguments, import path, file mode mask."""
+    """Make this process the user's: environment, folder, arguments, import path, mode mask."""
     given = order.options
     if order.environ is not None:
         os.environ.clear()
@@ -348,5 +362,5 @@ def main(fd: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     emitter.over(failed=status == pytest.ExitCode.USAGE_ERROR)
-    atexit._run_exitfuncs()  # noqa: SLF001  os._exit would skip what the user's libraries registered
+    atexit._run_exitfuncs()  # noqa: SLF001 -- os._exit would skip what libraries registered
     os._exit(0)
