@@ -1,4 +1,4 @@
-"""The worker's first process: owns the channel, starts runners, says how they end, leaves nothing behind.
+"""The worker's first process: owns the channel, starts runners, says how they end.
 
 Imports neither torch nor pytest nor the user's code, so that no test can take it down. It opens no
 payload; it reads the order's header and what runners say of their progress.
@@ -45,7 +45,9 @@ EXIT_GRACE: Final = 5.0
 class Supervisor:
     """Serves one order on two descriptors.
 
-    :param inward: where messages come from; :param outward: where frames go.
+    :param inward: the descriptor that messages come from.
+    :param outward: the one that frames go to.
+    :param spawn: whether runners are spawned where they could be forked.
     """
 
     def __init__(self, inward: int, outward: int, *, spawn: bool = False) -> None:
@@ -239,7 +241,7 @@ class Supervisor:
 
     def _order_for_runner(self) -> orders.Order:
         order = self._order
-        assert order is not None  # noqa: S101 -- runners are started for an order
+        assert order is not None
         root = str(self._source.root) if self._source is not None else order.root
         site = orders.Site(
             devices=self._visible(order.gpus),
@@ -259,7 +261,7 @@ class Supervisor:
         )
 
     def _visible(self, count: int) -> str | None:
-        """Give what ``CUDA_VISIBLE_DEVICES`` is to be; ``None`` leaves it to a test without GPUs."""
+        """Give what ``CUDA_VISIBLE_DEVICES`` is to be; ``None`` where it stays as it is."""
         if self._pretend is not None:
             return ""
         return ",".join(self._devices[:count]) if count else None
@@ -294,7 +296,7 @@ class Supervisor:
             self._unregister(runner.channel)
 
     def _read_runner_first(self) -> None:
-        """Read events before output: what a crash leaves on a pipe belongs to the test that began."""
+        """Read events before output: what a crash leaves on a pipe is of the test that began."""
         self._read_runner()
         self._read_outputs()
 
@@ -416,7 +418,10 @@ def _sweep() -> None:
 
 
 def _moved(text: str, root: str, here: str) -> str:
-    """Name a path of the user's side by its place on this one; ``text`` may be an option with a path in it."""
+    """Name a path of the user's side by its place on this one.
+
+    :param text: the path, or an option with the path in it.
+    """
     if root == here or root not in text:
         return text
     before, _, rest = text.partition(root)
@@ -446,7 +451,7 @@ def main() -> int:
     try:
         supervisor.serve()
     except RemoteGpuError as error:
-        print(f"pytest_remotegpu.worker: {error}", file=sys.stderr)
+        sys.stderr.write(f"pytest_remotegpu.worker: {error}\n")
         return 1
     finally:
         supervisor.close()
