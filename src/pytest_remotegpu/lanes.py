@@ -64,6 +64,7 @@ class Lane:
         self._runs: deque[tuple[list[Shipped], int]] = deque()
         self._idle_losses = 0
         self._required = required
+        self._spent = 0
         self._gpu = ""
         self._properties: tuple[tuple[str, object], ...] | None = None
         self.worker: Worker | None = None
@@ -84,6 +85,7 @@ class Lane:
         self.reason = ""
         self._closing = last
         self._runs.append((tests, failures))
+        self._spent = 0
         self._next_run()
 
     def _next_run(self) -> None:
@@ -226,6 +228,7 @@ class Lane:
     def _take_finish(self, test: Shipped, _event: events.Finished) -> None:
         if not test.complete() and self.ending is None:
             phases = ", ".join(str(report.when) for report in test.reports) or "none"
+            test.reports.clear()
             test.fail(
                 f"the far side ended this test without a report of each phase; it sent: {phases}"
             )
@@ -244,6 +247,7 @@ class Lane:
 
     def _ready(self, test: Shipped) -> None:
         test.done = True
+        self._spent += sum(report.failed for report in test.reports)
         self._on_ready(test)
 
     def _without_run(self, test: Shipped, text: str) -> None:
@@ -331,6 +335,13 @@ class Lane:
 
     def _retry(self, suspects: list[Shipped]) -> None:
         tests, failures = self._runs.popleft()
+        if failures:
+            failures -= self._spent
+            if failures <= 0:
+                self.reason = "stopping after failures"
+                self._after_run()
+                return
+        self._spent = 0
         others = [test for test in tests if not test.done and test not in suspects]
         if others:
             self._runs.appendleft((others, failures))

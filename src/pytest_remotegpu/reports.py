@@ -215,6 +215,7 @@ class Shipped:
 
     def fail(self, text: str, sections: list[tuple[str, str]] | None = None) -> None:
         """Make it failed, in the phase that was running."""
+        self.reports[:] = [report for report in self.reports if report.when != "teardown"]
         phases = {report.when for report in self.reports}
         if "call" in phases or ("setup" in phases and not self._setup_passed()):
             self.add("teardown", "failed", text, sections)
