@@ -7,7 +7,7 @@ collection later stands behind the same calls.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import cloudpickle
@@ -27,11 +27,6 @@ class Collection:
         """Keep the whole list in the order of collection."""
         self._items = list(items)
         self._functions = None
-
-    def occurrences(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-        """Put tests in the order of their collection, by which those of one id are told apart."""
-        place = {id(item): index for index, item in enumerate(self._items)}
-        return sorted(items, key=lambda item: place.get(id(item), len(place)))
 
     def files(self, items: Iterable[pytest.Item]) -> list[str]:
         """List the files of the tests, each once, in order; empty where one is no plain file."""
