@@ -136,23 +136,6 @@ class Shipping:
         self._config.hook.pytest_remotegpu_order(config=self._config, order=draft)
         here = not self._ships_tree
         root = self._config.rootpath
-        files = self._collection.files(items)
-        path = self.start.path if here else environment.inside(self.start.path, root)
-        options = orders.Options(
-            args=draft["args"],
-            argv=self.start.argv,
-            files=files,
-            keep_args=any("::" in arg for arg in self._config.args),
-            sys_path=path,
-            whole_path=here,
-            umask=_umask(),
-            color="yes" if self._terminal_markup() else "no",
-            width=self._terminal_width(),
-            live=self._config.getoption("capture", "fd") in ("no", "tee-sys"),
-            log_level=self._log_level(),
-            junit=self._junit_family(),
-            **context,
-        )
         return orders.Order(
             worker=worker.name,
             nonce=worker.nonce,
@@ -164,11 +147,33 @@ class Shipping:
             else [_file(entry) for entry in self.snapshot.entries],
             variables={} if here else draft["variables"],
             environ=draft["variables"] if here else None,
-            options=options,
+            options=self._options(draft["args"], self._collection.files(items), context),
             max_artifact=self._settings.max_artifact,
             total=len(tests),
             payload=self._payload(list(ids)),
             run=run,
+        )
+
+    def _options(
+        self, args: list[str], files: list[str], context: dict[str, Any]
+    ) -> orders.Options:
+        """Say how the far session is to be: as this one, where a user could see the difference."""
+        here = not self._ships_tree
+        path = self.start.path
+        return orders.Options(
+            args=args,
+            argv=self.start.argv,
+            files=files,
+            keep_args=any("::" in arg for arg in self._config.args),
+            sys_path=path if here else environment.inside(path, self._config.rootpath),
+            whole_path=here,
+            umask=_umask(),
+            color="yes" if self._terminal_markup() else "no",
+            width=self._terminal_width(),
+            live=self._config.getoption("capture", "fd") in ("no", "tee-sys"),
+            log_level=self._log_level(),
+            junit=self._junit_family(),
+            **context,
         )
 
     def _arguments(self) -> list[str]:
