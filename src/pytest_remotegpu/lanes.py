@@ -386,15 +386,15 @@ OF_RUNNING_TESTS: Final[Mapping[type, Callable[[Lane, Shipped, Any], None]]] = {
     events.Report: lambda _lane, test, event: test.report(event),
     events.Section: lambda _lane, test, event: test.section(event),
     events.Finished: Lane._take_finish,  # noqa: SLF001 -- the lane's own table
-    events.Crashed: Lane._take_crash,  # noqa: SLF001
+    events.Crashed: Lane._take_crash,  # noqa: SLF001 -- as above
 }
 OF_TESTS: Final[Mapping[type, Callable[[Lane, Shipped, Any], None]]] = {
-    events.Started: Lane._take_start,  # noqa: SLF001
-    events.NotFound: Lane._take_not_found,  # noqa: SLF001
-    events.SkippedThere: Lane._take_skip,  # noqa: SLF001
+    events.Started: Lane._take_start,  # noqa: SLF001 -- as above
+    events.NotFound: Lane._take_not_found,  # noqa: SLF001 -- as above
+    events.SkippedThere: Lane._take_skip,  # noqa: SLF001 -- as above
 }
 OF_LANES: Final[Mapping[type, Callable[[Lane, Any], None]]] = {
-    events.StretchEnded: Lane._take_stretch_end,  # noqa: SLF001
-    events.StartFailed: Lane._take_start_failure,  # noqa: SLF001
-    events.Exited: Lane._take_exit,  # noqa: SLF001
+    events.StretchEnded: Lane._take_stretch_end,  # noqa: SLF001 -- as above
+    events.StartFailed: Lane._take_start_failure,  # noqa: SLF001 -- as above
+    events.Exited: Lane._take_exit,  # noqa: SLF001 -- as above
 }

@@ -56,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Register what can't collide with a project's own: the long alias and the ini options."""
     group = parser.getgroup("remotegpu", "GPU tests on another machine")
     group.addoption("--remotegpu", dest="remotegpu", metavar="SPEC", help="the same as --remote")
-    from pytest_remotegpu.config import INI  # noqa: PLC0415 -- small; the names stand there once
+    from pytest_remotegpu.config import INI
 
     for name, (kind, default, text) in INI.items():
         parser.addini(name, text, type=kind, default=default or None)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Register the hooks that others may implement."""
-    from pytest_remotegpu import hookspecs  # noqa: PLC0415
+    from pytest_remotegpu import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
@@ -114,7 +114,7 @@ def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and the controller where a far side is asked for."""
-    from pytest_remotegpu.selection import OWN_LINE, own_marker  # noqa: PLC0415
+    from pytest_remotegpu.selection import OWN_LINE, own_marker
 
     config.stash[OWN] = own_marker(config.getini("markers"))
     if not config.stash[OWN]:
@@ -125,7 +125,7 @@ def pytest_configure(config: pytest.Config) -> None:
         or hasattr(config, "workerinput")
     ):
         return
-    from pytest_remotegpu.errors import UsageError  # noqa: PLC0415
+    from pytest_remotegpu.errors import UsageError
 
     try:
         control = _control(config)
@@ -145,7 +145,7 @@ def settings_of(config: pytest.Config) -> Settings:
     :raises UsageError: for a value that can't be read.
     """
     if SETTINGS not in config.stash:
-        from pytest_remotegpu.config import INI, OPTIONS, resolve  # noqa: PLC0415
+        from pytest_remotegpu.config import INI, OPTIONS, resolve
 
         given = {name: getattr(config.option, name, None) for name in OPTIONS}
         ini = {name: config.getini(name) for name in INI if config.getini(name)}
@@ -159,7 +159,7 @@ def _control(config: pytest.Config) -> Control | None:
     settings = settings_of(config)
     if settings.spec is None and not settings.plan:
         return None
-    from pytest_remotegpu.control import make  # noqa: PLC0415
+    from pytest_remotegpu.control import make
 
     return make(config, settings, config.stash[START])
 
@@ -176,7 +176,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Without a far side: skip marked tests for which this host has not enough GPUs."""
     if not _in_place(config) or not any(item.get_closest_marker("gpu") for item in items):
         return
-    from pytest_remotegpu import inplace  # noqa: PLC0415
+    from pytest_remotegpu import inplace
 
     inplace.judge(
         config, items, own=config.stash.get(OWN, False), required=settings_of(config).required
@@ -186,7 +186,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def artifacts_dir(request: pytest.FixtureRequest) -> Path:
     """A folder of this test's own; what is written there is kept, wherever the test ran."""
-    from pytest_remotegpu import inplace  # noqa: PLC0415
+    from pytest_remotegpu import inplace
 
     return inplace.artifacts_dir(request)
 
@@ -194,7 +194,7 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def gpu(request: pytest.FixtureRequest) -> Any:
     """The GPUs of this test: ``type``, ``count``, ``memory`` (bytes of one), ``devices``."""
-    from pytest_remotegpu import inplace  # noqa: PLC0415
+    from pytest_remotegpu import inplace
 
     return inplace.gpu_of(request)
 

@@ -112,17 +112,17 @@ class Backend(Protocol):
     @property
     def name(self) -> str: ...  # noqa: D102 -- described above, as are the others
     @property
-    def ships_tree(self) -> bool: ...  # noqa: D102
+    def ships_tree(self) -> bool: ...  # noqa: D102 -- as above
     @property
-    def capacity(self) -> int | None: ...  # noqa: D102
+    def capacity(self) -> int | None: ...  # noqa: D102 -- as above
     @property
-    def one_host(self) -> bool: ...  # noqa: D102
+    def one_host(self) -> bool: ...  # noqa: D102 -- as above
     @property
-    def pretends(self) -> bool: ...  # noqa: D102
+    def pretends(self) -> bool: ...  # noqa: D102 -- as above
     @property
-    def prompt(self) -> bool: ...  # noqa: D102
+    def prompt(self) -> bool: ...  # noqa: D102 -- as above
     @property
-    def where(self) -> str: ...  # noqa: D102
+    def where(self) -> str: ...  # noqa: D102 -- as above
 
     def open(self, shape: Shape, environment: Environment) -> Channel:
         """Start one worker that offers ``shape``.

@@ -41,7 +41,7 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
     events: msgspec.Raw
 
 
-_EVENTS: Final = msgspec.msgpack.Decoder(list[events.Event], ext_hook=plain._extension)  # noqa: SLF001
+_EVENTS: Final = msgspec.msgpack.Decoder(list[events.Event], ext_hook=plain._extension)  # noqa: SLF001 -- of this wire
 _FRAME: Final = msgspec.msgpack.Decoder(_Frame)
 _MESSAGE: Final = msgspec.msgpack.Decoder(orders.Message)
 
