@@ -1,7 +1,8 @@
 """How frames stand in a byte stream: four bytes of length, then the body.
 
 Inbound streams are watched: length, order, sender and attempt of each frame are checked, so that
-a spliced, repeated, cut or hostile stream is noticed before anything of it is believed.
+a spliced, repeated, cut or hostile stream is noticed before anything of it is believed. Knows no
+channel, and of an event only whether it is the last.
 """
 
 from __future__ import annotations
