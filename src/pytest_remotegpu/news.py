@@ -25,6 +25,7 @@ from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.shipping import Shipping
+from pytest_remotegpu.snapshot import SnapshotError
 from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["News"]
@@ -176,7 +177,13 @@ class News:
             raise ProtocolError("contents are asked for where no tree was sent")
         if not {entry.digest for entry in taken.entries}.issuperset(event.digests):
             raise ProtocolError("contents are asked for that are no part of the tree")
-        sent = controller.supply(worker, taken.blobs(dict.fromkeys(event.digests)))
+        sent = 0
+        for digest in dict.fromkeys(event.digests):
+            try:
+                sent += controller.supply(worker, [(digest, taken.read(digest))])
+            except SnapshotError as error:
+                self._summary.note(f"not sent: {error}")
+                worker.send(orders.Blob(digest, b"", gone=True))
         self._summary.sent = f"sent {len(event.digests)} files, {sent / 2**10:.1f} KiB"
 
     def _take_collect_failure(

@@ -144,11 +144,15 @@ class Values(msgspec.Struct, frozen=True, array_like=True, tag="values"):
 
 
 class Blob(msgspec.Struct, frozen=True, array_like=True, tag="blob"):
-    """A piece of the content of ``digest``; ``last`` ends it."""
+    """A piece of the content of ``digest``; ``last`` ends it.
+
+    :ivar gone: the content has changed since it was listed: its files are left out.
+    """
 
     digest: str
     data: bytes
     last: bool = True
+    gone: bool = False
 
 
 Message = Order | Run | Finish | Stop | Values | Blob

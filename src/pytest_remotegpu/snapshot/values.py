@@ -73,8 +73,8 @@ class Snapshot:
         return sum(entry.size for entry in self.entries)
 
     @functools.cached_property
-    def _by_digest(self) -> dict[str, str]:
-        return {entry.digest: entry.path for entry in self.entries if entry.link is None}
+    def _by_digest(self) -> dict[str, Entry]:
+        return {entry.digest: entry for entry in self.entries if entry.link is None}
 
     @functools.cached_property
     def _present(self) -> frozenset[str]:
@@ -87,11 +87,14 @@ class Snapshot:
 
         :raises SnapshotError: no entry has this digest, or its file no longer has this content
         """
-        path = self._by_digest.get(digest)
-        if path is None:
+        entry = self._by_digest.get(digest)
+        if entry is None:
             raise SnapshotError(f"the snapshot of {str(self.root)!r} has no content {digest!r}")
+        path = entry.path
         try:
-            content = (self.root / path).read_bytes()
+            with (self.root / path).open("rb") as file:
+                # a log that grows meanwhile still begins with what it was
+                content = file.read(entry.size)
         except OSError as error:
             raise SnapshotError(
                 f"{path!r} can't be read any more ({error.strerror}); run again"

@@ -49,6 +49,10 @@ class Source:
 
         :raises TreeError: for content that was not asked for, or that is not what its digest says.
         """
+        if blob.gone:
+            self._missing.discard(blob.digest)
+            self._entries = [entry for entry in self._entries if entry[1] != blob.digest]
+            return
         if self._incoming is None:
             if blob.digest not in self._missing:
                 raise TreeError(f"content {blob.digest!r} came and was not asked for")

@@ -182,7 +182,7 @@ class Supervisor:
         self._stretch_open = True
         available = len(self._devices) if self._pretend is None else self._pretend
         if order.gpus > available:
-            text = f"{order.gpus} GPUs are asked for and this host has {available}"
+            text = f"{gpu.Shape(order.gpus)} asked for and this host has {available}"
             self._emit(events.StartFailed(to_text(text)))
             self._finish()
             return
