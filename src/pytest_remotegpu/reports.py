@@ -163,6 +163,8 @@ class Shipped:
             said.keywords = {from_text(name): 1 for name in event.keywords}
         data = events.unpack_report(event, said.sections, said.keywords)
         data["nodeid"], data["location"] = self.item.nodeid, self.item.location
+        if not plain.is_shallow(event.open):
+            raise ProtocolError("a report whose data is nested too deeply")
         text_only = data.pop(events.TEXT_ONLY, False)
         settled = data.pop(events.SETTLED, None)
         _show_parts(data)
@@ -309,8 +311,6 @@ def _check(report: Any) -> None:
         raise ProtocolError("a report whose user_properties are no pairs")
     if not isinstance(getattr(report, "wasxfail", ""), str):
         raise ProtocolError("a report whose wasxfail is no text")
-    if not plain.is_shallow(report.user_properties):
-        raise ProtocolError("a report whose user_properties are nested too deeply")
     if report.failed and report.longrepr is None:
         report.longrepr = "the far side sent no traceback"
     longrepr = report.longrepr

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from running import run, said
+from .running import run, said
 
 HOST = "--remote=command:env PYTEST_REMOTEGPU_PRETEND_GPUS=1"
 

@@ -373,12 +373,14 @@ def test_too_much_names_the_largest_files_and_the_way_out(tmp_path: Path) -> Non
 
 def test_contents_are_checked_when_they_are_read(tmp_path: Path) -> None:
     write(tmp_path, "a", "twin", content="same")
-    write(tmp_path, "b", content="")
+    write(tmp_path, "b", content="was")
     snapshot = take(tmp_path, ALL)
     digests = {entry.path: entry.digest for entry in snapshot.entries}
     assert digests["a"] == digests["twin"]
     wanted = [digests["b"], digests["a"]]
-    assert list(snapshot.blobs(wanted)) == [(digests["b"], b""), (digests["a"], b"same")]
+    assert list(snapshot.blobs(wanted)) == [(digests["b"], b"was"), (digests["a"], b"same")]
+    write(tmp_path, "b", content="was longer afterwards")
+    assert snapshot.read(digests["b"]) == b"was", "a log that grows still begins with what it was"
     write(tmp_path, "b", content="changed")
     with pytest.raises(SnapshotError, match="'b' changed after the snapshot was taken; run again"):
         snapshot.read(digests["b"])

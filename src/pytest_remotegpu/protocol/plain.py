@@ -128,12 +128,15 @@ def unpack(data: bytes | memoryview) -> Any:
     :raises ProtocolError: where the bytes are not that.
     """
     try:
-        return DECODER.decode(data)
+        value = DECODER.decode(data)
     except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
         raise ProtocolError(f"undecodable data on the wire: {error}") from None
+    if not is_shallow(value):
+        raise ProtocolError("data on the wire is nested too deeply")
+    return value
 
 
-def is_shallow(value: Any, room: int = DEEPEST) -> bool:
+def is_shallow(value: Any, room: int = 2 * DEEPEST) -> bool:
     """Say whether data is nested no deeper than what walks it by recursion can bear."""
     if not isinstance(value, list | tuple | dict):
         return True
