@@ -267,11 +267,11 @@ LARGEST_ITEM: Final = 2**20
 class Call:
     """A remote call: takes ONE request and gives a generator; small items may follow on a queue."""
 
-    def __init__(self, request: bytes, variables: dict[str, str]) -> None:
+    def __init__(self, python: str, request: bytes, variables: dict[str, str]) -> None:
         self.inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.log: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pytest_remotegpu.worker"],
+            [python, "-P", "-m", "pytest_remotegpu.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -329,8 +329,8 @@ class Call:
 class OneRequestChannel:
     """Bytes to a call that starts with its one request; before that, nothing runs."""
 
-    def __init__(self, variables: dict[str, str]) -> None:
-        self._variables = variables
+    def __init__(self, python: str, variables: dict[str, str]) -> None:
+        self._python, self._variables = python, variables
         self._call: Call | None = None
         self._changed = threading.Condition()
         self.stopped = False
@@ -341,11 +341,20 @@ class OneRequestChannel:
             if self.stopped:
                 raise FarSideError("the call has been cancelled")
             if self._call is None:
-                self._call = Call(data, self._variables)
-                self._changed.notify_all()
+                self._make_call(data)
                 return
+        assert self._call is not None
         for start in range(0, len(data), LARGEST_ITEM):
             self._call.inbox.put(data[start : start + LARGEST_ITEM])
+
+    def _make_call(self, request: bytes) -> None:
+        try:
+            self._call = Call(self._python, request, self._variables)
+        except OSError as error:
+            self.stopped = True
+            raise FarSideError(f"the call can't be made: {error}") from error
+        finally:
+            self._changed.notify_all()
 
     def frames(self) -> Iterator[bytes]:
         """Yield what the call gives, once it has been made."""
@@ -380,15 +389,16 @@ class OneRequest:
     pretends = True
     prompt = False
 
-    def __init__(self) -> None:
+    def __init__(self, python: str = sys.executable) -> None:
         self.name = "onerequest"
+        self._python = python
         self.where = "calls of this host"
         self._channels: dict[str, OneRequestChannel] = {}
 
     def open(self, shape: Shape, environment: Environment) -> Channel:
         """Prepare a call."""
         pretend = {"PYTEST_REMOTEGPU_PRETEND_GPUS": str(max(shape.count, 1))}
-        channel = OneRequestChannel({**environment.variables, **pretend})
+        channel = OneRequestChannel(self._python, {**environment.variables, **pretend})
         self._channels[f"call-{len(self._channels)}"] = channel
         return channel
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 import fakes
+import sshd
 from pytest_remotegpu import backends
 from pytest_remotegpu.backends.base import Backend, Site
 from pytest_remotegpu.testing import BackendConformance
 
 SITE = Site(sys.executable, sys.executable, sys.platform)
 NOWHERE = Site("/nonexistent/python", "/nonexistent/python", sys.platform)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Sshd]:
+    """Have an SSH server, where one is installed."""
+    if reason := sshd.why_not():
+        pytest.skip(reason)
+    with sshd.serving(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
 
 
 class TestLocalCpu(BackendConformance):
@@ -39,9 +50,30 @@ class TestCommand(BackendConformance):
         return backends.find("command", request.param, NOWHERE)
 
 
+class TestSsh(BackendConformance):
+    """A real server on loopback; what ``ssh`` can't reach is unable to start."""
+
+    @pytest.fixture(autouse=True)
+    def _known(self, server: sshd.Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let ``ssh`` know its hosts, before anything asks for the environment."""
+        monkeypatch.setenv("PATH", server.path)
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return backends.find("ssh", sshd.HOST, SITE)
+
+    @pytest.fixture(params=[sshd.HOST, "closedbox"], ids=["no interpreter", "no connection"])
+    def unable(self, request: pytest.FixtureRequest) -> Backend:
+        return backends.find("ssh", request.param, NOWHERE)
+
+
 class TestOneRequest(BackendConformance):
     """One request out, a generator back, small items meanwhile: the shape of a serverless call."""
 
     @pytest.fixture
     def backend(self) -> Backend:
         return fakes.OneRequest()
+
+    @pytest.fixture
+    def unable(self) -> Backend:
+        return fakes.OneRequest(NOWHERE.python)

@@ -78,7 +78,8 @@ class Place:
 def an_order(worker: Worker) -> orders.Order:
     return orders.Order(
         worker=worker.name, nonce=worker.nonce, gpus=1, cwd=".", root=".", tree=None, variables={},
-        environ=None, options=orders.Options(args=[], argv=[], files=[]), max_artifact=1, total=3, payload=b"", run=orders.Run(0, 3),
+        environ=None, options=orders.Options(args=[], argv=[], files=[]), max_artifact=1, total=3,
+        payload=b"", run=orders.Run(0, 3),
     )  # fmt: skip
 
 
@@ -217,26 +218,40 @@ def test_contents_travel_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A far side that sends faster than it is listened to has to wait; nothing is lost by that."""
+class Counting(Canned):
+    """Gives fifty frames of 20 kB, in chunks of a size, and counts those that were begun."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+        self.begun = 0
+        self.worker: Worker | None = None
+
+    def frames(self) -> Iterator[bytes]:
+        """Give the hello at once, and the rest as soon as the worker is known."""
+        yield GREETED
+        while self.worker is None:
+            time.sleep(0.001)
+        for number in range(50):
+            self.begun += 1
+            last = [events.Ended()] if number == 49 else []
+            encoded = frames.encode_events([events.Note(b"x" * 20_000), *last])
+            frame = frames.encode_frame(self.worker.name, self.worker.nonce, number, encoded)
+            yield from (frame[at : at + self._size] for at in range(0, len(frame), self._size))
+
+
+@pytest.mark.parametrize("size", [500, 20_000, 10**6], ids=lambda size: f"{size} bytes")
+def test_what_waits_is_bounded(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A far side that sends faster than it is listened to has to wait, however it cuts them."""
     monkeypatch.setattr("pytest_remotegpu.controller.MOST_WAITING", 100_000)
-    sent = 0
-
-    def script(far: Far) -> None:
-        nonlocal sent
-        far.greet()
-        for _ in range(50):
-            far.say(events.Note(b"x" * 20_000))
-            sent += 1
-        far.end()
-
-    controller = controller_of(fakes.Scripted("scripted:x", [script]))
-    controller.open(Shape(1), an_order)
+    channel = Counting(size)
+    controller = controller_of(Place(channel))
+    channel.worker = controller.open(Shape(1), an_order)
     before = -1
-    while before != sent or sent == 0:
-        before = sent
+    while before != channel.begun or channel.begun == 0:
+        before = channel.begun
         time.sleep(0.1)
-    assert 5 <= sent < 30
+    assert 4 <= channel.begun < 15
     found: list[Said] = []
     while not found or not isinstance(found[-1].what, Lost):
         said = controller.next(5.0)

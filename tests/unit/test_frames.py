@@ -156,6 +156,17 @@ def test_nothing_follows_the_end() -> None:
         read(HELLO, *good_stream(), after)
 
 
+def test_frame_of_too_many_events() -> None:
+    """A few bytes on the wire weigh more in memory, so a frame may not hold a million of them."""
+    tiny = frames.encode_events([events.Note(b"")])[1:]
+    number = 10**6
+    encoded = b"\xdd" + number.to_bytes(4, "big") + tiny * number
+    stream = frames.EventStream("w", "n")
+    list(stream.feed(HELLO))
+    with pytest.raises(ProtocolError):
+        list(stream.feed(frames.encode_frame("w", "n", 0, encoded)))
+
+
 def test_end_is_the_last_event_of_its_frame() -> None:
     encoded = frames.encode_events([events.Ended(), events.Note(b"x")])
     with pytest.raises(REFUSED):
