@@ -74,7 +74,6 @@ class News:
             events.CollectFailed: self._take_collect_failure,
             events.Note: self._take_note,
             events.Collected: self._take_collected,
-            events.Phase: self._take_debug,
             events.Ended: self._take_debug,
         }
         if config.getoption("capture", "fd") in ("no", "tee-sys"):

@@ -6,6 +6,7 @@ pays nothing for it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -81,6 +82,7 @@ def pytest_load_initial_conftests(
         str(early_config.invocation_params.dir),
     )
     early_config.stash[START] = start
+    _forget_value(early_config.known_args_namespace, args)
     result = yield
     used = {arg.partition("=")[0] for arg in map(str, args)}
     shows_help = bool(used & {"--help", "-h"})
@@ -92,6 +94,17 @@ def pytest_load_initial_conftests(
             )
             group.addoption(option, dest=dest, help=text, default=None, **kind)
     return result
+
+
+def _forget_value(known: Any, args: list[str]) -> None:
+    """Let the word after ``--remote`` be no path, for which pytest takes it as yet.
+
+    A path there would hide the ini option ``testpaths``, and the conftests that it leads to.
+    """
+    paths = getattr(known, "file_or_dir", None)
+    for word, value in itertools.pairwise(map(str, args)):
+        if word == "--remote" and paths and value in paths:
+            paths.remove(value)
 
 
 def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str | None) -> bool:

@@ -33,7 +33,6 @@ __all__ = [
     "Need",
     "NotFound",
     "Note",
-    "Phase",
     "Report",
     "Section",
     "SkippedThere",
@@ -225,13 +224,6 @@ class Note(_Event, frozen=True, tag=18):
     text: plain.Text
 
 
-class Phase(_Event, frozen=True, tag=19):
-    """How long a phase of the far side took, for ``--remote-debug``."""
-
-    name: str
-    seconds: float
-
-
 class Ended(_Event, frozen=True, tag=20):
     """The last event of a stream: nothing runs there any more."""
 
@@ -259,7 +251,6 @@ Event = (
     | Junit
     | Need
     | Note
-    | Phase
     | Ended
 )
 """All that may come back; a stream that holds anything else is not believed."""
