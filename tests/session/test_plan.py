@@ -95,7 +95,7 @@ def test_a_backend_that_sends_the_tree_says_how_much(
     pytester: pytest.Pytester, fake: FakePython
 ) -> None:
     Path(pytester.path, "data.bin").write_bytes(bytes(5000))
-    Path(pytester.path, ".env").write_text("TOKEN=secret")
+    Path(pytester.path, ".env").write_text("TOKEN=hush-hush")
     before = {path: path.stat().st_mtime_ns for path in pytester.path.iterdir()}
     ini = ("-o", f"remotegpu_python={fake.path}", "-p", "no:cacheprovider")
     plan = pytester.runpytest_inprocess("--remote=command:env", "--remote-plan", *ini)
@@ -103,7 +103,7 @@ def test_a_backend_that_sends_the_tree_says_how_much(
         path.stat().st_size for path in pytester.path.glob("test_*.py")
     )
     assert f"upload: 2 files, {size} bytes" in said(plan)
-    assert "secret" not in said(plan)
+    assert "hush-hush" not in said(plan)
     plan = pytester.runpytest_inprocess("--remote=command:env", "--remote-plan", *ini, "-o",
                                         "remotegpu_exclude=*.bin")  # fmt: skip
     assert "upload: 1 files, " in said(plan) or "upload: 1 file, " in said(plan)
