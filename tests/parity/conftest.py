@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sshd
+
 from .cases import Case, whole
+from .legs import SSH
 from .running import PLAIN, Leg, Observation, Workspace
 
 collect_ignore = ["corpus"]
@@ -21,10 +25,15 @@ STOLEN = 5000
 
 @dataclass
 class Lab:
-    """Gives the results of cases; a case and leg asked for again is not run again."""
+    """Gives the results of cases; a case and leg asked for again is not run again.
+
+    Attributes:
+        ssh: a `PATH` on which `ssh` knows its host; None where no server can be started.
+    """
 
     base: Path
     pool: ThreadPoolExecutor
+    ssh: str | None = None
     runs: dict[tuple[str, str, str], Runs] = field(default_factory=dict)
 
     def start(self, case: Case, leg: Leg) -> Runs:
@@ -36,6 +45,8 @@ class Lab:
 
     def run(self, case: Case, leg: Leg, number: int) -> tuple[Observation, ...]:
         """Run a case in a folder whose name is as long as all others: nothing is cut elsewhere."""
+        if leg == SSH and self.ssh is not None:
+            leg = replace(leg, environment=(*leg.environment, ("PATH", self.ssh)))
         return case.run(Workspace.make(self.base / f"{number:04}", case.project), leg)
 
     def results(self, case: Case, leg: Leg = PLAIN) -> tuple[Observation, ...]:
@@ -52,12 +63,17 @@ class Lab:
     def start_all(self, items: list[pytest.Item]) -> None:
         """Start what the selected tests are going to ask for, in their order."""
         for item in items:
-            callspec = getattr(item, "callspec", None)
-            params: dict[str, Any] = {} if callspec is None else callspec.params
-            if "leg" in params:
-                case = params["case"] if "case" in params else whole(params["project"])
+            given = params(item)
+            if "leg" in given and (given["leg"] != SSH or self.ssh is not None):
+                case = given["case"] if "case" in given else whole(given["project"])
                 self.start(case, PLAIN)
-                self.start(case, params["leg"])
+                self.start(case, given["leg"])
+
+
+def params(item: pytest.Item) -> dict[str, Any]:
+    """Give a test's parameters."""
+    callspec = getattr(item, "callspec", None)
+    return {} if callspec is None else callspec.params
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +81,13 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """Give the runner of cases; what the selected tests need is started at once."""
     pool = ThreadPoolExecutor(2)
     lab = Lab(tmp_path_factory.mktemp("parity"), pool)
-    if not hasattr(request.config, "workerinput"):
-        lab.start_all(request.session.items)
-    yield lab
-    pool.shutdown(cancel_futures=True)
+    with contextlib.ExitStack() as stack:
+        if not sshd.why_not() and any(
+            SSH in params(item).values() for item in request.session.items
+        ):
+            folder = tmp_path_factory.mktemp("sshd")
+            lab.ssh = stack.enter_context(sshd.serving(folder, accepted="PYTHONPATH")).path
+        if not hasattr(request.config, "workerinput"):
+            lab.start_all(request.session.items)
+        yield lab
+        pool.shutdown(cancel_futures=True)

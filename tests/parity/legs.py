@@ -12,16 +12,26 @@ LOCAL = Leg("local:cpu", ("--remote=local:cpu",))
 ALL = Leg("local:cpu all", ("--remote=local:cpu", "--remote-all"), ships_all=True)
 
 # The worker finds no project beside it: the tree is sent, and lies in a temporary folder there.
+SENT = (r"/[^\s'\"]*/remotegpu-[\w-]+/tree",)
+
 COMMAND = Leg(
     "command",
     ("--remote=command:env",),
     environment=(("PYTEST_REMOTEGPU_PRETEND_GPUS", "2"),),
-    far_roots=(r"/[^\s'\"]*/remotegpu-\w+/tree",),
+    far_roots=SENT,
 )
+
+# The laboratory starts the server, and says where the `ssh` is that knows its host.
+SSH = Leg("ssh", ("--remote=ssh:gpubox",), far_roots=SENT)
+
+# One request with the order out, a stream back, small items meanwhile.
+MODAL_SHAPED = Leg("modal-shaped", ("--remote=onerequest",), far_roots=SENT)
 
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
     COMMAND: ("outcomes", "layout", "choices"),
+    SSH: ("outcomes", "output", "choices"),
+    MODAL_SHAPED: ("params", "hooks", "choices"),
     ALL: ("outcomes", "scopes", "styles", "hooks", "choices"),
 }

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+import fakes
+
 from . import junit, terminal
 from .normal import Normaliser
 from .terminal import Terminal
@@ -177,6 +179,7 @@ class Workspace:
         for name in ("out", "tmp", "plugin"):
             (root / name).mkdir()
         shutil.copy(HERE / "observer.py", root / "plugin" / "parity_observer.py")
+        shutil.copy(fakes.__file__, fakes.register(root / "plugin"))
         return cls(root, project)
 
     @property

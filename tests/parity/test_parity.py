@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+import sshd
+
 from .cases import CASES, Case, whole
 from .compare import differences, explain, shipping
 from .conftest import Lab
-from .legs import LEGS, LOCAL
+from .legs import LEGS, LOCAL, SSH
 from .projects import PROJECTS
 from .running import PLAIN, Leg, Project
 
@@ -17,8 +19,14 @@ def name(value: Project | Leg | Case) -> str:
     return value.name
 
 
+NO_SERVER = sshd.why_not()
 PAIRS = [
-    pytest.param(project, leg, id=f"{project.name}-{leg.name}")
+    pytest.param(
+        project,
+        leg,
+        id=f"{project.name}-{leg.name}",
+        marks=pytest.mark.skipif(leg == SSH and NO_SERVER != "", reason=NO_SERVER),
+    )
     for project in PROJECTS
     for leg, names in LEGS.items()
     if names is None or project.name in names
