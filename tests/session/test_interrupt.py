@@ -55,6 +55,7 @@ def begun(pytester: pytest.Pytester, *args: str) -> Started:
 def test_ctrl_c_keeps_what_arrived_and_tears_down(pytester: pytest.Pytester) -> None:
     with begun(pytester) as session:
         session.wait_for("::test_here PASSED")
+        session.wait_for("::test_before PASSED")
         session.process.send_signal(signal.SIGINT)
         asked = time.monotonic()
         assert session.end() == pytest.ExitCode.INTERRUPTED
@@ -67,6 +68,34 @@ def test_ctrl_c_keeps_what_arrived_and_tears_down(pytester: pytest.Pytester) -> 
     assert "KeyboardInterrupt" in text
     assert re.search(r"2 passed in", text)
     assert (pytester.path / "torn-down").exists()
+
+
+def test_ctrl_c_in_the_midst_of_news_loses_none_of_it(pytester: pytest.Pytester) -> None:
+    """The signal comes while the first of several reports that arrived together is taken in."""
+    pytester.makeconftest("""
+        import os
+        import signal
+
+        def pytest_report_from_serializable(config, data):
+            if "REMOTEGPU_WORKER" not in os.environ and not hasattr(config, "done"):
+                config.done = True
+                os.kill(os.getpid(), signal.SIGINT)
+    """)
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("n", range(3))
+        def test_quick(n): pass
+    """
+    )
+    result = run(pytester, CPU, "-v")
+    text = said(result)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert "::test_quick[0] PASSED" in text
+    assert "failed" not in result.outlines[-1]
+    assert "error" not in result.outlines[-1]
 
 
 DEAF = """
