@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -212,7 +212,8 @@ class ScriptedChannel:
 class Scripted:
     """A backend whose workers follow scripts, the first the first, and so on; the last repeats.
 
-    In place of a script there may be the error with which no worker is to be had.
+    In place of a script there may be the error with which no worker is to be had. Scripts by number
+    of GPUs serve one shape each.
     """
 
     ships_tree = False
@@ -222,7 +223,9 @@ class Scripted:
     prompt = True
     where = "scripted"
 
-    def __init__(self, name: str, scripts: Sequence[Script | FarSideError]) -> None:
+    def __init__(
+        self, name: str, scripts: Sequence[Script | FarSideError] | Mapping[int, Script]
+    ) -> None:
         self.name = name
         self._scripts = scripts
         self.opened = 0
@@ -230,7 +233,10 @@ class Scripted:
 
     def open(self, shape: Shape, environment: Environment) -> Channel:  # noqa: ARG002
         """Start a script."""
-        script = self._scripts[min(self.opened, len(self._scripts) - 1)]
+        if isinstance(self._scripts, Mapping):
+            script: Script | FarSideError = self._scripts[shape.count]
+        else:
+            script = self._scripts[min(self.opened, len(self._scripts) - 1)]
         self.opened += 1
         if isinstance(script, FarSideError):
             raise script

@@ -14,7 +14,7 @@ import pytest
 import fakes
 from fakes import Far, report
 from pytest_remotegpu.protocol import events
-from stage import FAR, HERE, PASSED, Stage
+from stage import FAR, HERE, PASSED, Played, Stage, each
 
 FINISHED = events.Finished(0)
 BYE = b"bye"
@@ -90,12 +90,13 @@ PLACES: dict[str, tuple[fakes.Script, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize(("script", "said", "guilty"), PLACES.values(), ids=PLACES)
-def test_place_that_lies(
-    script: fakes.Script, said: str, guilty: tuple[str, ...], stage: Stage
-) -> None:
-    stage.run(script).caught(said=said, guilty=guilty)
+@pytest.mark.timeout(60)
+def test_places_that_lie(stage: Stage) -> None:
+    def check(name: str, played: Played) -> None:
+        _, said, guilty = PLACES[name]
+        played.caught(said=said, guilty=guilty)
+
+    each(stage.run_lanes({name: script for name, (script, _, _) in PLACES.items()}), check)
 
 
 # ---------------------------------------------------------------- tests that claim to have passed
@@ -121,20 +122,27 @@ CLAIMS: dict[str, list[events.Event]] = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("said", CLAIMS.values(), ids=CLAIMS)
-def test_claim_to_have_passed(said: list[events.Event], stage: Stage) -> None:
+def claims(*said: events.Event) -> fakes.Script:
+    """Make a script that says this of its first test and calls it finished."""
+
     def script(far: Far) -> None:
         far.greet()
         far.say(events.Started(0), *said, FINISHED)
         far.run(1, 2)
         far.end()
 
-    played = stage.run(script)
-    assert played.ret == 1, played.text
-    assert "failed" in {outcome for _, outcome in played.phases[FAR[0]]}
-    assert [played.verdict(id) for id in HERE] == ["passed", "passed"]
-    assert "far side" in played.text or "protocol" in played.text or "it failed" in played.text
+    return script
+
+
+@pytest.mark.timeout(60)
+def test_claims_to_have_passed(stage: Stage) -> None:
+    def check(_name: str, played: Played) -> None:
+        phases = played.phases[FAR[0]]
+        assert "failed" in {outcome for _, outcome in phases}, phases
+        assert played.verdicts(HERE) == ["passed"] * 2
+        assert played.text
+
+    each(stage.run_lanes({name: claims(*said) for name, said in CLAIMS.items()}), check)
 
 
 SILENCES: dict[str, list[events.Event]] = {
@@ -297,17 +305,21 @@ REPORTS: dict[str, fakes.Script] = {
 }
 
 
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("script", REPORTS.values(), ids=REPORTS)
-def test_report_that_is_none(script: fakes.Script, stage: Stage) -> None:
+def looks(stage: Stage) -> tuple[str, ...]:
+    """Have everything written that pytest can write of a report."""
+    return "-v", "-rA", "--durations=0", f"--junitxml={stage.path / '.pytest_cache' / 'junit.xml'}"
+
+
+@pytest.mark.timeout(60)
+def test_reports_that_are_none(stage: Stage) -> None:
     """Caught, or shown as the failure that it says it is; all who read reports survive it."""
-    looks = ("-v", "-rA", "--durations=0", f"--junitxml={stage.path / '.pytest_cache' / 'j.xml'}")
-    played = stage.run(script, args=looks)
-    assert played.ret == 1, played.text
-    assert "INTERNALERROR>" not in played.text
-    assert played.verdict(FAR[0]) == "failed", played.text
-    assert [played.verdict(id) for id in HERE] == ["passed", "passed"]
-    assert played.made == []
+
+    def check(_name: str, played: Played) -> None:
+        assert played.verdict(FAR[0]) == "failed", played.phases
+        assert played.verdicts(HERE) == ["passed"] * 2
+        assert played.made == []
+
+    each(stage.run_lanes(REPORTS, *looks(stage)), check)
 
 
 ODD_BUT_FINE: dict[str, dict[str, Any]] = {
@@ -321,11 +333,14 @@ ODD_BUT_FINE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("changes", ODD_BUT_FINE.values(), ids=ODD_BUT_FINE)
-def test_report_that_is_odd(changes: dict[str, Any], stage: Stage) -> None:
-    """Nobody here stumbles over it, and it is about the test that it is about."""
-    looks = ("-v", "-rA", "--durations=0", f"--junitxml={stage.path / '.pytest_cache' / 'j.xml'}")
-    played = stage.run(with_report(outcome="passed", **changes), args=looks)
-    assert (played.ret, "INTERNALERROR>" in played.text) == (0, False), played.text
-    assert [played.phases[id] for id in (*FAR, *HERE)] == [PASSED] * 5
+@pytest.mark.timeout(60)
+def test_reports_that_are_odd(stage: Stage) -> None:
+    """Nobody here stumbles over them, and each is about the test that it is about."""
+
+    def check(_name: str, played: Played) -> None:
+        assert [played.phases[id] for id in (*FAR, *HERE)] == [PASSED] * 5
+
+    scripts = {
+        name: with_report(outcome="passed", **changes) for name, changes in ODD_BUT_FINE.items()
+    }
+    each(stage.run_lanes(scripts, *looks(stage), status=0), check)

@@ -19,7 +19,7 @@ import fakes
 from fakes import Far, report
 from pytest_remotegpu.protocol import events, frames
 from pytest_remotegpu.protocol.hello import Hello
-from stage import FAR, HERE, Stage
+from stage import FAR, HERE, Played, Stage, each
 
 # ---------------------------------------------------------------- the hello
 
@@ -65,10 +65,10 @@ NO_HELLO = {
 }
 
 
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("data", NO_HELLO.values(), ids=NO_HELLO)
-def test_hello_that_is_none(data: bytes, stage: Stage) -> None:
-    stage.run(first_words(data)).caught(said="not run")
+@pytest.mark.timeout(60)
+def test_hellos_that_are_none(stage: Stage) -> None:
+    lanes = stage.run_lanes({name: first_words(data) for name, data in NO_HELLO.items()})
+    each(lanes, lambda _name, played: played.caught(said="not run"))
 
 
 OTHERS = {
@@ -114,7 +114,7 @@ STREAMS: dict[str, tuple[Callable[[Far], bytes], str]] = {
     "is a second hello": (lambda _: hello(), "undecodable"),
     "is a pickle": (lambda _: frames.frame(b"cos\nsystem\n(S'true'\ntR."), "undecodable"),
     "has another nonce": (lambda far: one(far, nonce="0" * 16), "a frame of"),
-    "has another worker's id": (lambda far: one(far, worker="scripted-2"), "'scripted-2'"),
+    "has another worker's id": (lambda far: one(far, worker="elsewhere-1"), "'elsewhere-1'"),
     "comes twice": (lambda far: one(far, first=0), "came where event 5 was due"),
     "leaves a gap": (lambda far: one(far, first=6), "event 6 came where event 5 was due"),
     "counts backwards": (lambda far: one(far, first=-1), "event -1 came"),
@@ -128,10 +128,8 @@ STREAMS: dict[str, tuple[Callable[[Far], bytes], str]] = {
 }
 
 
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize(("make", "said"), STREAMS.values(), ids=STREAMS)
-def test_frame_that(make: Callable[[Far], bytes], said: str, stage: Stage) -> None:
-    """It comes after one honest test, whose verdict stands, and before two that get none."""
+def breaks_with(make: Callable[[Far], bytes]) -> fakes.Script:
+    """Make a script that sends this after one honest test and before two."""
 
     def script(far: Far) -> None:
         far.greet()
@@ -140,7 +138,17 @@ def test_frame_that(make: Callable[[Far], bytes], said: str, stage: Stage) -> No
         far.run(1, 2)
         far.end()
 
-    stage.run(script).caught(said=said, guilty=FAR[1:])
+    return script
+
+
+@pytest.mark.timeout(60)
+def test_frames_that_break_the_stream(stage: Stage) -> None:
+    """The verdict of the test before stands, those after get none."""
+
+    def check(name: str, played: Played) -> None:
+        played.caught(said=STREAMS[name][1], guilty=FAR[1:])
+
+    each(stage.run_lanes({name: breaks_with(make) for name, (make, _) in STREAMS.items()}), check)
 
 
 def test_stream_that_goes_on_after_its_end(stage: Stage) -> None:

@@ -323,10 +323,13 @@ class BackendConformance:
         price = backend.price(shape)
         assert price is None or (price.usd_per_hour > 0 and price.date)
 
-    def test_listing(self, backend: Backend, talk: Talk, project: Project) -> None:
+    def test_listing(
+        self, backend: Backend, project: Project, request: pytest.FixtureRequest
+    ) -> None:
+        if not isinstance(backend, Lists):
+            pytest.skip("this backend lists nothing")
+        talk: Talk = request.getfixturevalue("talk")
         with talk:
-            if not isinstance(backend, Lists):
-                pytest.skip("this backend lists nothing")
             talk.ask(project, ("test_kit.py::test_sleeps",), live=True)
             talk.until(events.Live)
             [running] = backend.list()
