@@ -137,7 +137,7 @@ def claims(*said: events.Event) -> fakes.Script:
 @pytest.mark.timeout(60)
 def test_claims_to_have_passed(stage: Stage) -> None:
     def check(_name: str, played: Played) -> None:
-        phases = played.phases[FAR[0]]
+        phases = played.phases.get(FAR[0], [])
         assert "failed" in {outcome for _, outcome in phases}, phases
         assert played.verdicts(HERE) == ["passed"] * 2
         assert played.text
@@ -338,7 +338,7 @@ def test_reports_that_are_odd(stage: Stage) -> None:
     """Nobody here stumbles over them, and each is about the test that it is about."""
 
     def check(_name: str, played: Played) -> None:
-        assert [played.phases[id] for id in (*FAR, *HERE)] == [PASSED] * 5
+        assert [played.phases.get(id) for id in (*FAR, *HERE)] == [PASSED] * 5
 
     scripts = {
         name: with_report(outcome="passed", **changes) for name, changes in ODD_BUT_FINE.items()
