@@ -234,3 +234,19 @@ def test_a_worker_never_becomes_a_controller(
     result = run(pytester, "-p", "pytester")
     result.assert_outcomes(passed=3)
     assert said(result).count("1 GPU   1 worker") == 1
+
+
+def test_a_path_behind_a_remote_flag_of_the_projects_stays_a_path(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest(
+        "def pytest_addoption(parser): parser.addoption('--remote', action='store_true')"
+    )
+    checks = pytester.mkdir("checks")
+    checks.joinpath("conftest.py").write_text(
+        "def pytest_addoption(parser): parser.addoption('--mine')\n"
+    )
+    checks.joinpath("test_in.py").write_text("def test_in(): pass\n")
+    pytester.makepyfile("def test_out(): pass")
+    result = pytester.runpytest_inprocess("--remote", "checks", "--mine=1")
+    result.assert_outcomes(passed=1)
