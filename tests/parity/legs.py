@@ -31,7 +31,7 @@ MODAL_SHAPED = Leg("modal-shaped", ("--remote=onerequest",), far_roots=SENT)
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
     COMMAND: ("outcomes", "layout", "choices"),
-    SSH: ("outcomes", "output", "choices"),
-    MODAL_SHAPED: ("params", "hooks", "choices"),
+    SSH: ("output", "choices"),
+    MODAL_SHAPED: ("params", "choices"),
     ALL: ("outcomes", "scopes", "styles", "hooks", "choices"),
 }
