@@ -1,13 +1,31 @@
 """``python -m pytest_remotegpu.worker``: be a worker on stdin and stdout.
 
-Only a way in: what a worker does, it does not know.
+Starts the process that runners are forked from before it imports what itself needs: the two
+take their time side by side. Knows nothing else.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 
-from pytest_remotegpu.worker.supervisor import main
+from pytest_remotegpu.worker import process, start
+
+
+def main() -> int:
+    """Serve one order.
+
+    :return: the exit status.
+    """
+    process.adopt_orphans()
+    scratch = tempfile.mkdtemp(prefix=f"{process.PREFIX}{os.getpid()}-")
+    inward, outward = process.take_over_streams()
+    starter = start.choose(scratch, spawn="--spawn" in sys.argv[1:])
+    from pytest_remotegpu.worker import supervisor  # noqa: PLC0415 -- after the start, see above
+
+    return supervisor.serve(inward, outward, starter, scratch)
+
 
 if __name__ == "__main__":
     sys.exit(main())

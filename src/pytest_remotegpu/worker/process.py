@@ -18,6 +18,7 @@ from typing import Final
 __all__ = [
     "FORK",
     "LENGTH",
+    "PREFIX",
     "REPLY",
     "ROOT",
     "adopt_orphans",
@@ -26,8 +27,11 @@ __all__ = [
     "die_with_parent",
     "end_tree",
     "exists",
+    "take_over_streams",
 ]
 
+PREFIX: Final = "remotegpu-"
+"""Of a worker's folder for temporary files; its process id follows."""
 FORK: Final = b"F"
 """The supervisor's word for: fork a runner on the three descriptors that come with this byte."""
 ROOT: Final = b"P"
@@ -115,6 +119,19 @@ def exists(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def take_over_streams() -> tuple[int, int]:
+    """Keep stdin and stdout for this process alone.
+
+    :return: their descriptors; 0 is then empty, and what is written on 1 goes to stderr.
+    """
+    inward, outward = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    return inward, outward
 
 
 def describe_end(status: int, peak_rss_kib: int = 0) -> str:

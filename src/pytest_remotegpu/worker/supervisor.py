@@ -29,10 +29,8 @@ from pytest_remotegpu.worker import artifacts, process, start
 from pytest_remotegpu.worker.run import RunnerHandle
 from pytest_remotegpu.worker.source import Source
 
-__all__ = ["Supervisor", "main"]
+__all__ = ["Supervisor", "serve"]
 
-PREFIX: Final = "remotegpu-"
-"""Of this process's folder for temporary files; its process id follows."""
 PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
 COALESCE: Final = 0.004
 """Seconds to let a busy runner write on before its events are passed on together."""
@@ -50,11 +48,13 @@ class Supervisor:
     :param spawn: whether runners are spawned where they could be forked.
     """
 
-    def __init__(self, inward: int, outward: int, *, spawn: bool = False) -> None:
+    def __init__(
+        self, inward: int, outward: int, starter: start.Forking | start.Spawning, scratch: str
+    ) -> None:
         self._inward, self._outward = inward, outward
         self._messages = frames.Frames(frames.MAX_OUTBOUND)
-        self._scratch = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
-        self._starter = start.choose(self._scratch, spawn=spawn)
+        self._scratch = scratch
+        self._starter = starter
         self._selector = selectors.DefaultSelector()
         self._greeted = False
         self._order: orders.Order | None = None
@@ -409,8 +409,8 @@ class Supervisor:
 
 def _sweep() -> None:
     """Take away what workers of this user left that were killed before they could."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}[0-9]*-*"):
-        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+    for folder in Path(tempfile.gettempdir()).glob(f"{process.PREFIX}[0-9]*-*"):
+        owner = folder.name.removeprefix(process.PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
             mine = folder.stat().st_uid == os.getuid() and not folder.is_symlink()
             if mine and owner.isdecimal() and not process.exists(int(owner)):
@@ -437,16 +437,14 @@ def _devices() -> tuple[int | None, list[str]]:
     return None, gpu.visible_devices(os.environ)
 
 
-def main() -> int:
-    """Be a worker on stdin and stdout, which nobody else in this process then touches."""
-    inward, outward = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    os.close(null)
+def serve(inward: int, outward: int, starter: start.Forking | start.Spawning, scratch: str) -> int:
+    """Serve one order on two descriptors, and leave nothing behind.
+
+    :param starter: starts the runners. :param scratch: this process's folder, removed at the end.
+    :return: the exit status.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process.adopt_orphans()
-    supervisor = Supervisor(inward, outward, spawn="--spawn" in sys.argv[1:])
+    supervisor = Supervisor(inward, outward, starter, scratch)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         supervisor.serve()
