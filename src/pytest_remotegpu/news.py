@@ -30,6 +30,8 @@ from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["News"]
 
+MILESTONES: Final = (events.Collected, events.StretchEnded, events.StartFailed, events.Ended)
+
 MOST_FAILED_FILES: Final = 1_000
 
 
@@ -74,7 +76,7 @@ class News:
             events.CollectFailed: self._take_collect_failure,
             events.Note: self._take_note,
             events.Collected: self._take_collected,
-            events.Ended: self._take_debug,
+            events.Ended: lambda *_: None,
         }
         if config.getoption("capture", "fd") in ("no", "tee-sys"):
             self._handlers[events.Finished] = self._take_finish
@@ -87,6 +89,7 @@ class News:
         lane = next((lane for lane in self._lanes.values() if lane.worker is said.worker), None)
         if isinstance(said.what, Lost):
             self._live.end(said.worker.name)
+        self._tell(said)
         if lane is None:
             return
         try:
@@ -101,6 +104,16 @@ class News:
         except RemoteGpuError as error:
             threading.Thread(target=said.worker.channel.stop, daemon=True).start()
             lane.lose(f"{said.worker.name} can't be served: {error}", retry=False)
+
+    def _tell(self, said: Said) -> None:
+        """Write the timeline that ``--remote-debug`` asks for: what ends a phase there."""
+        told: list[Any]
+        if isinstance(said.what, list):
+            told = [event for event in said.what if isinstance(event, MILESTONES)]
+        else:
+            told = [said.what]
+        for what in told:
+            self._debug(f"{said.worker.name}: {what!r}")
 
     def _take_event(
         self, lane: Lane, worker: Worker, controller: Controller, event: events.Event
@@ -138,13 +151,9 @@ class News:
         self._summary.note(from_text(event.text))
 
     def _take_collected(
-        self, lane: Lane, worker: Worker, controller: Controller, event: events.Collected
+        self, _l: Lane, _w: Worker, _c: Controller, event: events.Collected
     ) -> None:
         self._replayer.far_root = from_text(event.root)
-        self._take_debug(lane, worker, controller, event)
-
-    def _take_debug(self, _l: Lane, worker: Worker, _c: Controller, event: events.Event) -> None:
-        self._debug(f"{worker.name}: {event!r}")
 
     def _take_log(self, _l: Lane, worker: Worker, _c: Controller, event: events.Log) -> None:
         """Hand a record to whoever listens here: pytest's live log and log file."""

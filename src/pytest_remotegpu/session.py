@@ -6,6 +6,7 @@ The main thread alone calls pytest's hooks. Backends are known by their contract
 from __future__ import annotations
 
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,6 +62,8 @@ class RemoteSession:
         artifacts_dir: Path,
     ) -> None:
         config = session.config
+        self._began = time.monotonic()
+        self._settings = settings
         self._session = session
         self._config = config
         self._backend = backend
@@ -77,7 +80,7 @@ class RemoteSession:
             collection=collection,
             shipping=shipping,
             summary=self.summary,
-            debug=lambda text: terminal.debug(config, text) if settings.debug else None,
+            debug=self._debug,
         )
         self._required = settings.required
         self._run_id = secrets.token_hex(8)
@@ -135,7 +138,14 @@ class RemoteSession:
         order = self._shipping.order(worker, tests, run, self._environ, context)
         for note in self._shipping.notes:
             self.summary.note(note)
+        command = shlex.join(getattr(worker.channel, "command", [self._backend.name]))
+        self._debug(f"{worker.name}: {len(tests)} tests on {worker.shape}: {command}")
+        self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
         return order
+
+    def _debug(self, text: str) -> None:
+        if self._settings.debug:
+            terminal.debug(self._config, f"+{time.monotonic() - self._began:.3f} s  {text}")
 
     def _failure_budget(self) -> int | None:
         """Say how many more failures this session takes; ``None`` for any number."""

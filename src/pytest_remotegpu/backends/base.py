@@ -46,7 +46,7 @@ class Environment:
 
 
 class Channel(Protocol):
-    """One worker's two byte streams.
+    """One worker's two byte streams, and where there is one, its ``command`` as a list of words.
 
     ``send`` and ``stop`` are called from one thread, ``frames`` from another.
     """

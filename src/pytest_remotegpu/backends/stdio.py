@@ -27,16 +27,17 @@ class StdioChannel:
     """Starts a process whose stdin takes frames and whose stdout gives them.
 
     :param command: the program and its arguments.
+    :ivar command: the program and its arguments.
     :param variables: its whole environment; ``None`` for this process's own.
     :raises FarSideError: where the program can't be started.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
-        self._command = list(command)
+        self.command = list(command)
         self._errors = bytearray()
         try:
             self._process = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -45,7 +46,7 @@ class StdioChannel:
                 bufsize=0,
             )
         except OSError as error:
-            raise FarSideError(f"can't start {self._command[0]!r}: {error}") from error
+            raise FarSideError(f"can't start {self.command[0]!r}: {error}") from error
         self._listener = threading.Thread(target=self._listen, name="remotegpu-stderr", daemon=True)
         self._listener.start()
 
@@ -67,7 +68,7 @@ class StdioChannel:
             while view:
                 view = view[self._process.stdin.write(view) or 0 :]
         except (OSError, ValueError) as error:
-            raise FarSideError(f"{self._command[0]!r} takes no input any more: {error}") from error
+            raise FarSideError(f"{self.command[0]!r} takes no input any more: {error}") from error
 
     def frames(self) -> Iterator[bytes]:
         """Yield what the process writes until it closes its stdout."""
@@ -104,4 +105,4 @@ class StdioChannel:
             else f"ended with {'signal' if code < 0 else 'exit status'} {abs(code)}"
         )
         errors = bytes(self._errors).decode("utf-8", "replace").strip()
-        return f"{' '.join(self._command)} {ended}" + (f"\n{errors}" if errors else "")
+        return f"{' '.join(self.command)} {ended}" + (f"\n{errors}" if errors else "")
