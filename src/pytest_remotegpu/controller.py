@@ -144,7 +144,7 @@ class Controller:
         try:
             for chunk in worker.channel.frames():
                 for what in stream.feed(chunk):
-                    self._mailbox.put(Said(worker, what, len(chunk)))
+                    self._mailbox.put(Said(worker, what, stream.weight))
             stream.close()
             lost = Lost("")
         except EndOfStreamError as error:

@@ -288,6 +288,8 @@ class Lane:
         self._after_run()
 
     def _take_start_failure(self, event: events.StartFailed) -> None:
+        if not self.busy:
+            return
         text = (
             from_text(event.text).strip() or "the far session could not start and did not say why"
         )

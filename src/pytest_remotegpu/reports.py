@@ -150,6 +150,9 @@ class Shipped:
         :raises ProtocolError: for too many of them.
         """
         self.said.weigh(len(event.text) + len(event.path) + 100)
+        synthesised_warning(event)
+        for text in (event.location or ())[::2]:
+            from_text(text)
         self.said.warnings.append(event)
 
     def report(self, event: events.Report) -> None:

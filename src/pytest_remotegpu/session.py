@@ -188,8 +188,7 @@ class RemoteSession:
         self._replay_ready()
         for item, following in _following(local).items():
             self._run_here(item, following)
-            while self._pump(0):
-                pass
+            self._pump(0)
         while self._waiting or any(lane.busy for lane in self.lanes.values()):
             self._pump(TICK)
         self._replay_ready()
@@ -278,9 +277,11 @@ class RemoteSession:
         controller = self._opened()
         said = controller.next(timeout)
         found = said is not None
+        until = time.monotonic() + TICK
         while said is not None:
             self._news.take(said, controller)
-            said = controller.next(0) if len(self.replayer.ready) < AT_ONCE else None
+            more = len(self.replayer.ready) < AT_ONCE and time.monotonic() < until
+            said = controller.next(0) if more else None
         self._start_waiting()
         if replay:
             self._replay_ready()

@@ -15,6 +15,9 @@ from pytest_remotegpu.summary import RunSummary
 
 _Source = tuple[str, int]
 
+MOST_KEPT = 2**16
+"""Characters of a line that wait for its end."""
+
 __all__ = ["LiveOutput", "debug", "write_summary"]
 
 
@@ -38,7 +41,7 @@ class LiveOutput:
             self._decoders[source] = codecs.getincrementaldecoder("utf-8")("replace")
         text = self._kept.pop(source, "") + self._decoders[source].decode(data)
         if self._open not in (None, source):
-            end = text.rfind("\n") + 1
+            end = text.rfind("\n") + 1 if len(text) < MOST_KEPT else len(text)
             text, rest = text[:end], text[end:]
             if rest:
                 self._kept[source] = rest

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -31,6 +31,8 @@ __all__ = [
 
 MAX_INBOUND: Final = 16 * 2**20
 """Bytes that a frame from far away may have; senders cut larger texts into pieces."""
+MOST_EVENTS: Final = 10_000
+"""Events that a frame may hold: in memory each weighs far more than on the wire."""
 MAX_OUTBOUND: Final = 2**30
 _LENGTH: Final = struct.Struct(">I")
 
@@ -42,7 +44,9 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
     events: msgspec.Raw
 
 
-_EVENTS: Final = msgspec.msgpack.Decoder(list[events.Event], ext_hook=plain._extension)  # noqa: SLF001 -- of this wire
+_EVENTS: Final = msgspec.msgpack.Decoder(
+    Annotated[list[events.Event], msgspec.Meta(max_length=MOST_EVENTS)], ext_hook=plain._extension
+)  # noqa: SLF001 -- of this wire
 _FRAME: Final = msgspec.msgpack.Decoder(_Frame)
 _MESSAGE: Final = msgspec.msgpack.Decoder(orders.Message)
 
@@ -110,7 +114,7 @@ def read_message(body: bytes) -> Any:
     """
     try:
         return _MESSAGE.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
         raise ProtocolError(f"unknown message: {error}") from None
 
 
@@ -140,6 +144,7 @@ class EventStream:
         self._next = 0
         self.hello: Hello | None = None
         self.ended = False
+        self.weight = 0
 
     def feed(self, chunk: bytes) -> Iterator[Hello | list[events.Event]]:
         """Yield the hello and then the events of each frame that ``chunk`` completes.
@@ -147,6 +152,7 @@ class EventStream:
         :raises ProtocolError: for anything that is not the next thing of this very stream.
         """
         for body in self._frames.feed(chunk):
+            self.weight = len(body)
             if self.hello is None:
                 self.hello = Hello.decode(body)
                 yield self.hello
@@ -170,6 +176,7 @@ class EventStream:
         if any(isinstance(event, events.Ended) for event in found[:-1]):
             raise ProtocolError("events came after the end of the stream")
         self._next += len(found)
+        self.weight += 200 * len(found)
         self.ended = any(isinstance(event, events.Ended) for event in found[-1:])
         return found
 

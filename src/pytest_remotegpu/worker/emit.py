@@ -21,6 +21,8 @@ __all__ = ["Emitter", "ReportSender"]
 
 PIECE: Final = 2**20
 """Bytes of text in one event; longer output is cut."""
+MOST_PENDING: Final = 1000
+"""Events that are kept for one flush."""
 MOST_OUTPUT: Final = 64 * 2**20
 """Bytes of captured output that one test may send; what is over is left out and said so."""
 
@@ -42,6 +44,8 @@ class Emitter:
     def put(self, event: events.Event) -> None:
         """Keep an event for the next flush."""
         self._pending.append(event)
+        if len(self._pending) >= MOST_PENDING:
+            self.flush()
 
     def flush(self, fds: list[int] | None = None) -> None:
         """Send what is kept; a process that can't, or is a test's fork, ends here and now."""
