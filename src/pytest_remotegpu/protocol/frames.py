@@ -45,8 +45,9 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
 
 
 _EVENTS: Final = msgspec.msgpack.Decoder(
-    Annotated[list[events.Event], msgspec.Meta(max_length=MOST_EVENTS)], ext_hook=plain._extension
-)  # noqa: SLF001 -- of this wire
+    Annotated[list[events.Event], msgspec.Meta(max_length=MOST_EVENTS)],
+    ext_hook=plain.read_extension,
+)
 _FRAME: Final = msgspec.msgpack.Decoder(_Frame)
 _MESSAGE: Final = msgspec.msgpack.Decoder(orders.Message)
 
@@ -79,7 +80,8 @@ class Frames:
                 (length,) = _LENGTH.unpack_from(buffer, start)
                 if length > self._limit:
                     raise ProtocolError(
-                        f"a frame of {length} bytes, where {self._limit} is the most"
+                        f"a frame of {length} bytes, where {self._limit} is the most; "
+                        f"the stream reads {bytes(buffer[start : start + 40])!r} there"
                     )
                 end = start + _LENGTH.size + length
                 if len(buffer) < end:

@@ -19,6 +19,7 @@ __all__ = [
     "from_text",
     "is_shallow",
     "pack",
+    "read_extension",
     "reduce",
     "to_text",
     "unpack",
@@ -56,7 +57,11 @@ def from_text(text: Text) -> str:
         raise ProtocolError(f"text on the wire is not UTF-8: {error}") from None
 
 
-def _extension(code: int, data: memoryview) -> Any:
+def read_extension(code: int, data: memoryview) -> Any:
+    """Read what stands in for a type that MessagePack has not; a hook for decoders.
+
+    :raises ProtocolError: for an extension of another kind, or one that does not hold what it says.
+    """
     if code == TUPLE:
         items = DECODER.decode(data)
         if not isinstance(items, list):
@@ -86,7 +91,7 @@ def _large_int(digits: bytes) -> int:
 
 
 ENCODER: Final = msgspec.msgpack.Encoder()
-DECODER: Final = msgspec.msgpack.Decoder(ext_hook=_extension)
+DECODER: Final = msgspec.msgpack.Decoder(ext_hook=read_extension)
 
 
 def _is_even(text: str) -> bool:
