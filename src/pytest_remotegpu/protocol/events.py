@@ -287,6 +287,7 @@ OWN: Final = ("nodeid", "location")
 """What the user's side knows better and so never travels."""
 
 
+UNSENT: Final = frozenset((*CLOSED, *OWN))
 TEXT_ONLY: Final = "$remotegpu_text_only"
 """A key beside a report's own: its ``longrepr`` was an object that pytest serialises as text."""
 
@@ -304,11 +305,12 @@ def pack_report(
     :param keywords: whether to send the keywords; they are the same in each phase of a test.
     :param changed: receives what had to be turned to text.
     """
-    rest = {key: value for key, value in data.items() if key not in CLOSED and key not in OWN}
+    rest = {key: value for key, value in data.items() if key not in UNSENT}
     if rest.get("longrepr") is None and not rest.get("user_properties"):
-        rest = {key: val for key, val in rest.items() if key not in ("longrepr", "user_properties")}
+        rest.pop("longrepr", None)
+        rest.pop("user_properties", None)
     names = data.get("keywords", {})
-    if any(value != 1 for value in names.values()):
+    if list(names.values()).count(1) != len(names):
         rest["keywords"] = names
     when = data.get("when")
     return Report(
@@ -320,8 +322,14 @@ def pack_report(
         data.get("stop"),
         [plain.to_text(str(name)) for name in names] if keywords else None,
         sections,
-        {str(k): plain.pack(plain.reduce(v, changed, k)) for k, v in rest.items()},
+        {str(key): _open(value, changed, key) for key, value in rest.items()},
     )
+
+
+def _open(value: Any, changed: list[str], name: str) -> Any:
+    if type(value) is str and value.isascii():
+        return value
+    return plain.pack(plain.reduce(value, changed, name))
 
 
 def unpack_report(
