@@ -74,7 +74,8 @@ def run(runner: str, root: Path, tests: int) -> Run:
         status, whole, cpu, others = seen
         text = (folder / "output").read_text(encoding="utf-8", errors="replace")[-SHOWN:]
         if status != 0:
-            raise Failure(f"{runner} ended with status {status} instead of 0:\n{text}")
+            late = f" (it is ended after {LONGEST:.0f} s)" if whole >= LONGEST else ""
+            raise Failure(f"{runner} ended with status {status} instead of 0{late}:\n{text}")
         main, far = _notes(folder, runner)
     if main["passed"] != tests * PHASES:
         raise Failure(f"{runner} gave {main['passed']} passed reports of {tests} tests:\n{text}")
