@@ -148,7 +148,9 @@ class Controller:
             stream.close()
             lost = Lost("")
         except EndOfStreamError as error:
-            lost = Lost(f"{error}\n{worker.channel.diagnosis()}")
+            diagnosis = worker.channel.diagnosis()
+            last = diagnosis.splitlines()[-1] if diagnosis else ""
+            lost = Lost(f"{error}: {last}\n{diagnosis}" if last else str(error))
         except ProtocolError as error:
             lost = Lost(str(error), hostile=True)
         except Exception as error:  # noqa: BLE001 -- whatever a backend raises must become a verdict

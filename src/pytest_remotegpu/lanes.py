@@ -64,6 +64,7 @@ class Lane:
         self._runs: deque[tuple[list[Shipped], int]] = deque()
         self._idle_losses = 0
         self._required = required
+        self._stopped = False
         self._spent = 0
         self._gpu = ""
         self._properties: tuple[tuple[str, object], ...] | None = None
@@ -136,6 +137,7 @@ class Lane:
 
     def stop(self, grace: float) -> None:
         """Tell the worker to end now."""
+        self._stopped = True
         self._closing = True
         self._runs.clear()
         self.busy = False
@@ -275,6 +277,8 @@ class Lane:
 
     def _take_stretch_end(self, event: events.StretchEnded) -> None:
         reason = from_text(event.reason)
+        if self._stopped:
+            return
         if not self._runs:
             raise ProtocolError("a stretch ends that was not asked for")
         tests, _failures = self._runs.popleft()
@@ -319,7 +323,8 @@ class Lane:
         """Handle the loss of a worker: the running test alone first, then the others, in bounds."""
         self.worker = None
         self._properties = None
-        self._summary.note(f"a worker for {self.shape} was lost: {reason.splitlines()[0]}")
+        if retry:
+            self._summary.note(f"a worker for {self.shape} was lost: {reason.splitlines()[0]}")
         running = [test for test in self._handed if test.started and not test.done]
         for test in running:
             test.losses += 1
@@ -356,8 +361,8 @@ class Lane:
 
     def give_up(self, cause: str) -> None:
         """Make every test of the lane that has no verdict an error that says why."""
-        self._summary.blame(cause)
         head, *more = cause.splitlines() or [cause]
+        self._summary.blame(head)
         text = f"not run: {head}" + ("\n" + "\n".join(more) if more else "")
         for test in self.tests:
             if not test.done:
@@ -379,7 +384,7 @@ def _way_out(reason: str, version: str) -> str:
         r"No module named '?(pytest_remotegpu|pytest|msgspec|cloudpickle|pluggy)\b", reason
     ):
         return f"{reason}\non the far side: PYTHON -m pip install pytest-remotegpu=={version}"
-    if re.search(r"exit status 127\b|can't start |can't open file ", reason):
+    if re.search(r"exit status 12[67]\b|can't start |can't open file ", reason):
         return f"{reason}\nname the far interpreter with the ini option remotegpu_python"
     return ""
 

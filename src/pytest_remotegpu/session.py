@@ -5,12 +5,15 @@ The main thread alone calls pytest's hooks. Backends are known by their contract
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shlex
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -42,6 +45,41 @@ CLOSING: Final = 15.0
 """Seconds to wait for a worker's last words once all verdicts are in."""
 AT_ONCE: Final = 100
 """Tests that may be complete before they are shown; then the rest of the news waits."""
+
+
+class _Interrupts:
+    """Holds Ctrl-C back while news is taken in or replayed: half a batch would be lost otherwise."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._pending = False
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        ours = threading.current_thread() is threading.main_thread()
+        if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = signal.signal(signal.SIGINT, self._handle)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, _number: int, _frame: object) -> None:
+        if not self._depth:
+            raise KeyboardInterrupt
+        self._pending = True
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Let an interrupt wait until the end of the block."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+        if self._pending and not self._depth:
+            self._pending = False
+            raise KeyboardInterrupt
 
 
 class RemoteSession:
@@ -83,6 +121,7 @@ class RemoteSession:
             debug=self._debug,
         )
         self._required = settings.required
+        self._interrupts = _Interrupts()
         self._run_id = secrets.token_hex(8)
         self._controller: Controller | None = None
         self._environ: dict[str, str] = {}
@@ -95,17 +134,18 @@ class RemoteSession:
     def run(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
         """Run all tests: in order where a failure may end the session, else both sides at once."""
         self._prepare(items, shapes)
-        try:
-            if self._failure_budget() is not None:
-                self._run_in_order(items, shapes)
-            else:
-                self._run_concurrently(items, shapes)
-            self._close_lanes()
-        except KeyboardInterrupt:
-            self._interrupt()
-            raise
-        finally:
-            self.close()
+        with self._interrupts:
+            try:
+                if self._failure_budget() is not None:
+                    self._run_in_order(items, shapes)
+                else:
+                    self._run_concurrently(items, shapes)
+                self._close_lanes()
+            except KeyboardInterrupt:
+                self._interrupt()
+                raise
+            finally:
+                self.close()
         self._end_with_errors()
 
     def _prepare(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
@@ -279,7 +319,8 @@ class RemoteSession:
         found = said is not None
         until = time.monotonic() + TICK
         while said is not None:
-            self._news.take(said, controller)
+            with self._interrupts.held():
+                self._news.take(said, controller)
             more = len(self.replayer.ready) < AT_ONCE and time.monotonic() < until
             said = controller.next(0) if more else None
         self._start_waiting()
@@ -289,7 +330,8 @@ class RemoteSession:
 
     def _replay_ready(self) -> None:
         self._check_refusals()
-        self.replayer.replay_ready()
+        with self._interrupts.held():
+            self.replayer.replay_ready()
         for lane in self.lanes.values():
             ending, lane.ending = lane.ending, None
             if ending is not None and ending.interrupt:
@@ -331,9 +373,10 @@ class RemoteSession:
         deadline = time.monotonic() + GRACE + 1.0
         while controller.living() and time.monotonic() < deadline:
             said = controller.next(TICK)
-            if said is not None:
-                self._news.take(said, controller)
-            self.replayer.replay_ready()
+            with self._interrupts.held():
+                if said is not None:
+                    self._news.take(said, controller)
+                self.replayer.replay_ready()
 
     def close(self) -> None:
         """Leave no worker behind."""

@@ -80,8 +80,7 @@ class Frames:
                 (length,) = _LENGTH.unpack_from(buffer, start)
                 if length > self._limit:
                     raise ProtocolError(
-                        f"a frame of {length} bytes, where {self._limit} is the most; "
-                        f"the stream reads {bytes(buffer[start : start + 40])!r} there"
+                        f"a frame of {length} bytes, where {self._limit} is the most"
                     )
                 end = start + _LENGTH.size + length
                 if len(buffer) < end:
@@ -153,13 +152,24 @@ class EventStream:
 
         :raises ProtocolError: for anything that is not the next thing of this very stream.
         """
-        for body in self._frames.feed(chunk):
+        for body in self._bodies(chunk):
             self.weight = len(body)
             if self.hello is None:
                 self.hello = Hello.decode(body)
                 yield self.hello
             else:
                 yield self._read(body)
+
+    def _bodies(self, chunk: bytes) -> Iterator[bytes]:
+        try:
+            yield from self._frames.feed(chunk)
+        except ProtocolError as error:
+            if self.hello is not None:
+                raise
+            raise ProtocolError(
+                f"the far side wrote {chunk[:60]!r} where its hello was due; "
+                "does a start-up file of its shell print something?"
+            ) from error
 
     def _read(self, body: bytes) -> list[events.Event]:
         try:

@@ -81,6 +81,7 @@ class RunnerHandle:
         self.tails = {1: Tail(), 2: Tail()}
         self.captured: list[int] = []
         self.pid = 0
+        self._unsent = bytearray()
         self.current = -1
         self.following = -1
         self.failures = 0
@@ -89,10 +90,21 @@ class RunnerHandle:
         self.closed = False
 
     def send(self, message: object) -> None:
-        """Send a message; a runner that is gone is noticed elsewhere."""
+        """Send a message, once somebody is there to read it; who is gone is noticed elsewhere."""
+        self._unsent += frames.encode_message(message)
+        if self.pid:
+            self._write()
+
+    def started(self, pid: int) -> None:
+        """Take note that the process runs: only now may more be written than a socket holds."""
+        self.pid = pid
+        self._write()
+
+    def _write(self) -> None:
+        unsent, self._unsent = self._unsent, bytearray()
         with contextlib.suppress(OSError):
             self.channel.setblocking(True)
-            self.channel.sendall(frames.encode_message(message))
+            self.channel.sendall(unsent)
         with contextlib.suppress(OSError):
             self.channel.setblocking(False)
 

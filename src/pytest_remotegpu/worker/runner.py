@@ -10,6 +10,7 @@ import contextlib
 import os
 import random
 import select
+import signal
 import socket
 import sys
 import time
@@ -351,6 +352,7 @@ def _settle_in(order: orders.Order) -> None:
 
 def main(fd: int) -> NoReturn:
     """Serve one order that comes over the socket ``fd``, then end the process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # its parents leave it alone
     channel = socket.socket(fileno=fd)
     channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
     emitter, inbox = Emitter(channel), Inbox(channel)

@@ -237,7 +237,9 @@ class Supervisor:
         self._selector.register(runner.channel, selectors.EVENT_READ, self._read_runner)
         for fd in runner.outputs:
             self._selector.register(fd, selectors.EVENT_READ, self._read_runner_first)
-        runner.pid = self._starter.start(runner.ends)
+        pid = self._starter.start(runner.ends)
+        if pid:
+            runner.started(pid)
 
     def _order_for_runner(self) -> orders.Order:
         order = self._order
@@ -276,7 +278,7 @@ class Supervisor:
             if isinstance(said, start.End):
                 self._ended(said)
             elif self._runner is not None:
-                self._runner.pid = said
+                self._runner.started(said)
 
     def _read_runner(self) -> None:
         runner = self._runner
