@@ -137,6 +137,7 @@ class News:
     def _take_finish(self, lane: Lane, worker: Worker, _c: Controller, event: events.Event) -> None:
         self._live.end(worker.name)
         lane.take([event])
+        self._replayer.replay_ready()
 
     def _take_artifact(
         self, lane: Lane, worker: Worker, _c: Controller, event: events.Artifact

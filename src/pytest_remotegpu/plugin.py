@@ -53,8 +53,22 @@ ARGUMENTS = {
 }
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+class Marker:
+    """Registers the marker once conftests have had their say."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Leave a project's own ``gpu`` marker alone, in ``--markers`` too."""
+        from pytest_remotegpu.selection import OWN_LINE, own_marker
+
+        config.stash[OWN] = own_marker(config.getini("markers"))
+        if not config.stash[OWN]:
+            config.addinivalue_line("markers", OWN_LINE)
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Register what can't collide with a project's own: the long alias and the ini options."""
+    pluginmanager.register(Marker(), "remotegpu-marker")
     group = parser.getgroup("remotegpu", "GPU tests on another machine")
     group.addoption("--remotegpu", dest="remotegpu", metavar="SPEC", help="the same as --remote")
     from pytest_remotegpu.config import INI
@@ -103,7 +117,8 @@ def _forget_value(known: Any, args: list[str]) -> None:
     """
     paths = getattr(known, "file_or_dir", None)
     for word, value in itertools.pairwise(map(str, args)):
-        if word == "--remote" and paths and value in paths:
+        is_path = Path(value.partition("::")[0]).exists()
+        if word == "--remote" and paths and value in paths and not is_path:
             paths.remove(value)
 
 
@@ -126,12 +141,7 @@ def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and the controller where a far side is asked for."""
-    from pytest_remotegpu.selection import OWN_LINE, own_marker
-
-    config.stash[OWN] = own_marker(config.getini("markers"))
-    if not config.stash[OWN]:
-        config.addinivalue_line("markers", OWN_LINE)
+    """Register the controller where a far side is asked for."""
     if (
         config.pluginmanager.has_plugin(RUNNER)
         or INSIDE in os.environ
@@ -187,7 +197,10 @@ def _in_place(config: pytest.Config) -> bool:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without a far side: skip marked tests for which this host has not enough GPUs."""
-    if not _in_place(config) or not any(item.get_closest_marker("gpu") for item in items):
+    if not _in_place(config):
+        return
+    required = settings_of(config).required
+    if not required and not any(item.get_closest_marker("gpu") for item in items):
         return
     from pytest_remotegpu import inplace
 

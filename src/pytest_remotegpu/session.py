@@ -48,7 +48,7 @@ AT_ONCE: Final = 100
 
 
 class _Interrupts:
-    """Holds Ctrl-C back while news is taken in or replayed: half a batch would be lost otherwise."""
+    """Holds Ctrl-C back while news is taken in or replayed, lest half a batch be lost."""
 
     def __init__(self) -> None:
         self._depth = 0

@@ -272,6 +272,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     :ivar failures: failed reports so far, as pytest counts them.
     :ivar stretch_ended: whether a stretch ends with them.
     :ivar events: the events, encoded.
+    :ivar waits: whether the runner waits for ``Shown`` before it goes on.
     """
 
     count: int
@@ -280,6 +281,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     failures: int
     stretch_ended: bool
     events: msgspec.Raw
+    waits: bool = False
 
 
 CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "sections")

@@ -17,6 +17,7 @@ __all__ = [
     "Options",
     "Order",
     "Run",
+    "Shown",
     "Site",
     "Stop",
     "Values",
@@ -143,6 +144,10 @@ class Values(msgspec.Struct, frozen=True, array_like=True, tag="values"):
     payload: bytes
 
 
+class Shown(msgspec.Struct, frozen=True, array_like=True, tag="shown"):
+    """Supervisor to runner, where output is live: all is shown, the next test may begin."""
+
+
 class Blob(msgspec.Struct, frozen=True, array_like=True, tag="blob"):
     """A piece of the content of ``digest``; ``last`` ends it.
 
@@ -155,4 +160,4 @@ class Blob(msgspec.Struct, frozen=True, array_like=True, tag="blob"):
     gone: bool = False
 
 
-Message = Order | Run | Finish | Stop | Values | Blob
+Message = Order | Run | Finish | Stop | Values | Blob | Shown

@@ -47,7 +47,7 @@ class Emitter:
         if len(self._pending) >= MOST_PENDING:
             self.flush()
 
-    def flush(self, fds: list[int] | None = None) -> None:
+    def flush(self, fds: list[int] | None = None, *, waits: bool = False) -> None:
         """Send what is kept; a process that can't, or is a test's fork, ends here and now."""
         if os.getpid() != self._pid:
             os._exit(0)
@@ -56,7 +56,7 @@ class Emitter:
             encoded = msgspec.Raw(frames.encode_events(pending))
             ended = any(isinstance(event, events.StretchEnded) for event in pending)
             batch = events.Batch(
-                len(pending), self.current, self.following, self.failures, ended, encoded
+                len(pending), self.current, self.following, self.failures, ended, encoded, waits
             )
             data = frames.frame(BATCH.encode(batch))
             try:

@@ -51,6 +51,12 @@ class JunitFixtures:
         place = self._current()
         return lambda name, value: self._record(place, name, value)
 
+    @pytest.fixture
+    def record_property(self, request: Any, record_property: Any) -> Any:
+        """Warn as pytest's fixture does where a junit file is written."""
+        self._warn(request, "record_property")
+        return record_property
+
     @pytest.fixture(scope="session")
     def record_testsuite_property(self, record_testsuite_property: Any) -> Any:
         """Stand in for pytest's fixture, which still checks the types."""

@@ -59,6 +59,12 @@ class Inbox:
             self._read()
         return any(isinstance(message, orders.Stop) for message in self._ready)
 
+    def wait_until_shown(self) -> None:
+        """Wait until what a test wrote is on its way, or until ``Stop``."""
+        while not any(isinstance(message, orders.Shown | orders.Stop) for message in self._ready):
+            self._read()
+        self._ready = [message for message in self._ready if not isinstance(message, orders.Shown)]
+
     def _read(self) -> None:
         chunk = self._channel.recv(2**20)
         if not chunk:
@@ -268,6 +274,9 @@ class Runner:
         self.emitter.put(events.Finished(place))
         self.emitter.current = -1
         self.emitter.failures = session.testsfailed
+        if self.options.live:
+            self.emitter.flush(waits=True)
+            self.inbox.wait_until_shown()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -306,6 +306,8 @@ class Supervisor:
         encoded = batch.events
         if batch.count:
             self._pass_on(encoded, batch.count)
+        if batch.waits and self._runner is not None:
+            self._runner.send(orders.Shown())
         if batch.stretch_ended:
             self._stretch_open = False
             if self._finishing and self._runner is not None:
