@@ -49,6 +49,12 @@ def is_separator(line: str, pattern: re.Pattern[str]) -> str | None:
     return None if found is None else found["title"]
 
 
+def written_file(line: str) -> str | None:
+    """Give the line that names a file which was written; its length depends on the path."""
+    found = FILES.match(COLOUR.sub("", line))
+    return None if found is None else found["title"]
+
+
 def quiet_count(line: str) -> str | None:
     """Give the last line of a terse run, which is no separator, else None."""
     return line if QUIET.match(COLOUR.sub("", line)) else None
@@ -58,7 +64,7 @@ def split(lines: list[str]) -> list[tuple[str, list[str]]]:
     """Cut the output at its titled lines."""
     parts: list[tuple[str, list[str]]] = [("", [])]
     for line in lines:
-        title = is_separator(line, TITLE) or is_separator(line, FILES) or quiet_count(line)
+        title = is_separator(line, TITLE) or written_file(line) or quiet_count(line)
         if title is None:
             parts[-1][1].append(line)
         else:
