@@ -75,7 +75,10 @@ class InPlace:
 
     def pytest_remotegpu_summary(self, summary: RunSummary) -> None:
         """Count the files of tests that ran here with those that came back."""
-        summary.artifacts += len(self._files())
+        files = self._files()
+        summary.artifacts += len(files)
+        root = self.kept[0].parent if self.kept else Path()
+        summary.artifact_names += sorted(path.relative_to(root).as_posix() for path in files)
         self._told = True
 
     @pytest.hookimpl(trylast=True)

@@ -84,6 +84,14 @@ class Artifacts:
         """How many whole files have come."""
         return sum(len(received.whole) for received in self._tests.values())
 
+    def names(self) -> list[str]:
+        """List the whole files by their path below the root."""
+        return sorted(
+            f"{folder_name(nodeid)}/{name}"
+            for nodeid, received in self._tests.items()
+            for name in received.whole
+        )
+
     def take(self, nodeid: str, piece: events.Artifact, attempt: str = "") -> None:
         """Write a piece of a file.
 

@@ -383,6 +383,7 @@ class RemoteSession:
         if self._controller is not None:
             self._controller.close()
         self.summary.artifacts = self._artifacts.count
+        self.summary.artifact_names = self._artifacts.names()
         self.summary.artifacts_dir = str(self._artifacts.root)
 
     def _end_with_errors(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pytest_remotegpu.gpu import Shape
 
+MOST_NAMES = 10
 MOST_NOTES = 100
 
 __all__ = ["RunSummary", "ShapeSummary"]
@@ -45,6 +46,7 @@ class RunSummary:
     real: bool = False
     shapes: dict[Shape, ShapeSummary] = field(default_factory=dict)
     artifacts: int = 0
+    artifact_names: list[str] = field(default_factory=list)
     artifacts_dir: str = ""
     sent: str = ""
     causes: list[str] = field(default_factory=list)
@@ -86,5 +88,8 @@ class RunSummary:
             yield self.sent
         if self.artifacts:
             yield f"artifacts: {self.artifacts} in {self.artifacts_dir}"
+            yield from (f"  {name}" for name in self.artifact_names[:MOST_NAMES])
+            if len(self.artifact_names) > MOST_NAMES:
+                yield f"  ... and {len(self.artifact_names) - MOST_NAMES} more"
         yield from (f"note: {text}" for text in self.notes)
         yield from (f"cause: {text}" for text in self.causes)
