@@ -32,7 +32,7 @@ __all__ = ["News"]
 
 MILESTONES: Final = (events.Collected, events.StretchEnded, events.StartFailed, events.Ended)
 
-MOST_FAILED_FILES: Final = 1_000
+MOST_FAILED_FILES: Final = 200
 
 
 class News:

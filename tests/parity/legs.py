@@ -5,6 +5,8 @@ A further backend is one more entry; the rest of the suite takes them from here.
 
 from __future__ import annotations
 
+import sys
+
 from .running import Leg
 
 LOCAL = Leg("local:cpu", ("--remote=local:cpu",))
@@ -16,7 +18,7 @@ SENT = (r"/[^\s'\"]*/remotegpu-[\w-]+/tree",)
 
 COMMAND = Leg(
     "command",
-    ("--remote=command:env",),
+    ("--remote=command:env", "-o", f"remotegpu_python={sys.executable}"),
     environment=(("PYTEST_REMOTEGPU_PRETEND_GPUS", "2"),),
     far_roots=SENT,
 )
