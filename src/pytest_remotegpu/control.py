@@ -163,6 +163,12 @@ class Control:
             if reporter is not None:
                 reporter.write_line(line)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Take over the exit status of a far session that failed at its end."""
+        if self._session is not None and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = self._session.far_status
+
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""
         if self._session is None and when != "runtest":

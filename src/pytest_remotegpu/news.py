@@ -65,6 +65,7 @@ class News:
         self._failed_files: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
         self.collect_errors = 0
+        self.far_status = 0
         self._handlers: dict[type, Callable[[Lane, Worker, Controller, Any], None]] = {
             events.Warned: self._take_warning,
             events.Live: self._take_live,
@@ -73,6 +74,7 @@ class News:
             events.Junit: self._take_junit,
             events.Wants: self._take_wants,
             events.Need: self._take_need,
+            events.SessionEnded: self._take_session_end,
             events.CollectFailed: self._take_collect_failure,
             events.Note: self._take_note,
             events.Collected: self._take_collected,
@@ -147,6 +149,15 @@ class News:
     def _take_junit(self, lane: Lane, _w: Worker, _c: Controller, event: events.Junit) -> None:
         test = lane.open_test(event.item) if event.item >= 0 else None
         self._replayer.write_junit(test, from_text(event.name), from_text(event.value))
+
+    def _take_session_end(
+        self, _l: Lane, worker: Worker, _c: Controller, event: events.SessionEnded
+    ) -> None:
+        """Keep an exit status that no test accounts for: the session here must not be green."""
+        self.far_status = self.far_status or event.status or 1
+        self._summary.blame(
+            f"the session on {worker.name} failed at its end: {from_text(event.text)}"
+        )
 
     def _take_note(self, _l: Lane, _w: Worker, _c: Controller, event: events.Note) -> None:
         self._summary.note(from_text(event.text))

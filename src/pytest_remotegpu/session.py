@@ -39,6 +39,8 @@ TICK: Final = 0.2
 """Seconds to wait for news before looking whether the session should stop."""
 GREETING: Final = 20.0
 """Seconds to wait for the hello of a worker that is started at once, before local tests begin."""
+SILENCE: Final = 60.0
+"""Seconds after which a worker that should speak at once is given up."""
 GRACE: Final = 5.0
 """Seconds that the far side has for its tear-downs after Ctrl-C."""
 CLOSING: Final = 15.0
@@ -128,6 +130,11 @@ class RemoteSession:
         self._tests: dict[pytest.Item, Shipped] = {}
         self._waiting: list[Lane] = []
         self._ran_here = 0
+
+    @property
+    def far_status(self) -> int:
+        """The exit status of a far session that failed at its end; 0 where none did."""
+        return self._news.far_status
 
     # a whole session
 
@@ -324,9 +331,21 @@ class RemoteSession:
             more = len(self.replayer.ready) < AT_ONCE and time.monotonic() < until
             said = controller.next(0) if more else None
         self._start_waiting()
+        self._expire_silent()
         if replay:
             self._replay_ready()
         return found
+
+    def _expire_silent(self) -> None:
+        """Wait for no worker for ever that should have said hello at once."""
+        now = time.monotonic()
+        for lane in self.lanes.values():
+            worker = lane.worker
+            if worker is None or worker.hello is not None or not self._backend.prompt:
+                continue
+            if now - worker.started > SILENCE:
+                threading.Thread(target=worker.channel.stop, daemon=True).start()
+                lane.lose(f"{worker.name} said no hello within {SILENCE:.0f} s", retry=False)
 
     def _replay_ready(self) -> None:
         self._check_refusals()
@@ -366,7 +385,7 @@ class RemoteSession:
     def _interrupt(self) -> None:
         """After Ctrl-C: the far side tears down within its grace, and what arrives is kept."""
         controller = self._controller
-        if controller is None:
+        if controller is None or not any(worker.hello for worker in controller.workers):
             return
         for lane in self.lanes.values():
             lane.stop(GRACE)

@@ -35,6 +35,7 @@ __all__ = [
     "Note",
     "Report",
     "Section",
+    "SessionEnded",
     "SkippedThere",
     "StartFailed",
     "Started",
@@ -204,6 +205,16 @@ class Junit(_Event, frozen=True, tag=22):
     value: plain.Text
 
 
+class SessionEnded(_Event, frozen=True, tag=23):
+    """The far session ended in another way than its tests did: a hook at its end failed, say.
+
+    :ivar status: its exit status. :ivar text: why, as far as that is known.
+    """
+
+    status: int
+    text: plain.Text
+
+
 class Exited(_Event, frozen=True, tag=16):
     """A test ended the session, as ``pytest.exit`` (with its status) or an interrupt does."""
 
@@ -235,6 +246,7 @@ Event = (
     | Wants
     | Started
     | Section
+    | SessionEnded
     | Report
     | Finished
     | Warned

@@ -134,6 +134,13 @@ def take_over_streams() -> tuple[int, int]:
     return inward, outward
 
 
+OWN_ENDS: Final = {
+    70: "the worker process could not begin its session",
+    71: "the test closed the socket by which its worker process is heard",
+}
+"""Exit statuses of our own processes, which say more than a number."""
+
+
 def describe_end(status: int, peak_rss_kib: int = 0) -> str:
     """Say in words how a process ended.
 
@@ -141,6 +148,8 @@ def describe_end(status: int, peak_rss_kib: int = 0) -> str:
     :param peak_rss_kib: the largest resident size in KiB; shown where memory may be the cause.
     """
     code = os.waitstatus_to_exitcode(status)
+    if code in OWN_ENDS:
+        return OWN_ENDS[code]
     if code >= 0:
         return f"the worker process ended with exit status {code} while the test ran"
     try:
@@ -149,5 +158,8 @@ def describe_end(status: int, peak_rss_kib: int = 0) -> str:
         name = f"signal {-code}"
     text = f"the worker process was killed by {name}"
     if code == -signal.SIGKILL:
-        text += f", probably out of memory (peak resident memory {peak_rss_kib / 2**20:.2f} GiB)"
+        text += (
+            ", as the kernel does when memory runs out, and anybody may "
+            f"(peak resident memory {peak_rss_kib / 2**20:.2f} GiB)"
+        )
     return text

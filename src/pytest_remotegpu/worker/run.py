@@ -80,6 +80,7 @@ class RunnerHandle:
         self._frames = frames.Frames(frames.MAX_OUTBOUND)
         self.tails = {1: Tail(), 2: Tail()}
         self.captured: list[int] = []
+        self.broken = ""
         self.pid = 0
         self._unsent = bytearray()
         self.current = -1
@@ -109,10 +110,7 @@ class RunnerHandle:
             self.channel.setblocking(False)
 
     def read(self) -> list[events.Batch]:
-        """Give the batches that have come.
-
-        :raises ProtocolError: where a test wrote on the runner's socket.
-        """
+        """Give the batches that have come, up to bytes that a test wrote, as ``broken`` says."""
         batches: list[events.Batch] = []
         size = 0
         while not self.closed and size < AT_ONCE:
@@ -125,13 +123,22 @@ class RunnerHandle:
             self.captured += fds
             self.closed = not chunk
             size += len(chunk)
-            batches += [_decode(body) for body in self._frames.feed(chunk)]
+            self._take_in(chunk, batches)
         for batch in batches:
             self._follow(batch)
         if size < AT_ONCE:
             for tail in self.tails.values():
                 tail.looked()
         return batches
+
+    def _take_in(self, chunk: bytes, batches: list[events.Batch]) -> None:
+        """Decode what is whole; after bytes that a test wrote, nothing is believed any more."""
+        try:
+            # one by one: what came before the foreign bytes is kept
+            batches.extend(_decode(body) for body in self._frames.feed(chunk))
+        except ProtocolError as error:
+            self.broken = f"the test wrote on the socket of the process that runs it ({error})"
+            self.closed = True
 
     def _follow(self, batch: events.Batch) -> None:
         if batch.current >= 0 and batch.current != self.current:
@@ -159,7 +166,7 @@ class RunnerHandle:
         stdout, stderr = (self._captured(index) for index in (0, 1))
         return events.Crashed(
             self.current,
-            describe_end(status, peak_rss_kib),
+            self.broken or describe_end(status, peak_rss_kib),
             to_text(_text(self.tails[2].take())),
             to_text(_text(stdout + self.tails[1].take())),
             to_text(_text(stderr)),

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -89,6 +90,7 @@ class Runner:
         self.following: list[pytest.Item | None] = []
         self.has_parts = False
         self.captures = False
+        self.natural: int | None = None
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
         self.failed_files: set[str] = set()
         self.wanted_files = {str(Path(path)) for path in order.options.files}
@@ -264,7 +266,7 @@ class Runner:
             session.shouldstop = "interrupted"
         finally:
             self.current = -1
-        with contextlib.suppress(ValueError, OSError):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
             sys.stderr.flush()
         for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
@@ -302,6 +304,11 @@ class Runner:
         """Send each warning to where the summary of warnings is written."""
         if hasattr(self, "sender"):
             self.sender.warning(self.current, when, warning_message, location)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Note how the session ends before other hooks have their say."""
+        self.natural = int(exitstatus)
 
     def pytest_internalerror(self, excrepr: Any) -> None:
         """Tell of an error of pytest or a plugin, which nobody would see otherwise."""
@@ -359,6 +366,26 @@ def _settle_in(order: orders.Order) -> None:
     random.seed()
 
 
+def _session(runner: Runner, emitter: Emitter) -> bool:
+    """Run the session; tell of an end that its tests do not account for.
+
+    :return: whether it could not begin, as pytest itself has said on its streams.
+    """
+    try:
+        status = int(pytest.main(list(runner.options.args), plugins=[runner]))
+    except BaseException:  # noqa: BLE001 -- the border of the process: a hook may raise anything
+        text = to_text(traceback.format_exc())
+        if runner.natural is None:
+            emitter.put(events.StartFailed(text, usage=True))
+        else:
+            emitter.put(events.SessionEnded(1, text))
+        return False
+    if runner.natural is not None and status != runner.natural:
+        why = f"a hook at its end changed the exit status from {runner.natural} to {status}"
+        emitter.put(events.SessionEnded(status, to_text(why)))
+    return status == pytest.ExitCode.USAGE_ERROR
+
+
 def main(fd: int) -> NoReturn:
     """Serve one order that comes over the socket ``fd``, then end the process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # its parents leave it alone
@@ -369,9 +396,10 @@ def main(fd: int) -> NoReturn:
     if not isinstance(order, orders.Order):
         os._exit(0)
     _settle_in(order)
-    status = pytest.main(list(order.options.args), plugins=[Runner(order, emitter, inbox)])
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    emitter.over(failed=status == pytest.ExitCode.USAGE_ERROR)
+    failed = _session(Runner(order, emitter, inbox), emitter)
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    emitter.over(failed=failed)
     atexit._run_exitfuncs()  # noqa: SLF001 -- os._exit would skip what libraries registered
     os._exit(0)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from pytest_remotegpu import gpu
-from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError
+from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
 from pytest_remotegpu.protocol.plain import to_text
@@ -271,9 +271,7 @@ class Supervisor:
     def _read_starter(self) -> None:
         for said in self._starter.read():
             if said is None:
-                self._lost(
-                    "the process that starts the runners has ended (killed, or out of memory)"
-                )
+                self._lost()
                 return
             if isinstance(said, start.End):
                 self._ended(said)
@@ -285,15 +283,12 @@ class Supervisor:
         if runner is None:
             return
         time.sleep(COALESCE)
-        try:
-            batches = runner.read()
-            self._read_outputs()
-            for batch in batches:
-                self._pass_batch(batch)
-        except ProtocolError as error:
-            runner.closed = True
+        batches = runner.read()
+        self._read_outputs()
+        for batch in batches:
+            self._pass_batch(batch)
+        if runner.broken:
             self._kill_runner()
-            self._emit(events.Note(to_text(f"a test wrote on the runner's own socket: {error}")))
         if runner.closed:
             self._unregister(runner.channel)
 
@@ -373,6 +368,11 @@ class Supervisor:
             runner.following = runner.current + 1
             self._idle_crashes = 0
             return
+        if self._finishing and not self._stretch_open:
+            text = f"it did not come to its end: {runner.crash(end.status, end.peak_rss_kib).cause}"
+            if self._stop_at is None:
+                self._emit(events.SessionEnded(1, to_text(text)))
+            return
         self._idle_crashes = 0 if runner.progressed else self._idle_crashes + 1
         if self._idle_crashes >= IDLE_CRASHES:
             crash = runner.crash(end.status, end.peak_rss_kib)
@@ -403,12 +403,11 @@ class Supervisor:
         if self._finishing or runner.over or self._idle_crashes >= IDLE_CRASHES:
             self._finish()
 
-    def _lost(self, text: str) -> None:
-        if self._runner is not None and self._runner.current >= 0:
-            self._ended(start.End(self._runner.pid, signal.SIGKILL, 0))
-        elif self._order is not None:
-            self._emit(events.StartFailed(to_text(text)))
-        self._finish(text)
+    def _lost(self) -> None:
+        """End without a word of farewell: the user's side then takes this worker for lost."""
+        if self._runner is not None:
+            self._drain(self._runner)
+        self._ending = True
 
 
 def _sweep() -> None:

@@ -1,0 +1,112 @@
+"""The end of a far session: what fails there must not be green here, and names its cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from .running import CPU, run, said
+
+TESTS = """
+    import pytest
+
+    @pytest.fixture
+    def held():
+        import conftest
+        conftest.leaks.append(1)
+        yield
+
+    @pytest.mark.gpu
+    def test_far(held):
+        pass
+"""
+
+ENDS = {
+    "raises": ("raise RuntimeError('leak')", 1, "RuntimeError: leak"),
+    "sets the status": ("session.exitstatus = 7", 7, "from 0 to 7"),
+    "exits": ("pytest.exit('leak', 9)", 9, "from 0 to 9"),
+    "ends the process": ("os._exit(0)", 1, "did not come to its end"),
+}
+
+
+@pytest.mark.parametrize(("ending", "status", "cause"), ENDS.values(), ids=ENDS)
+def test_a_hook_that_fails_at_the_end(
+    ending: str, status: int, cause: str, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(
+        f"""
+        import os
+        import pytest
+        leaks = []
+
+        def pytest_sessionfinish(session):
+            if leaks:
+                {ending}
+        """
+    )
+    pytester.makepyfile(TESTS)
+    result = pytester.runpytest_subprocess(CPU, timeout=40)
+    result.assert_outcomes(passed=1)
+    assert result.ret == status
+    assert cause in result.stdout.str()
+
+
+def test_a_conftest_that_can_not_register_there(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import os
+
+        def pytest_addoption(parser):
+            if "REMOTEGPU_WORKER" in os.environ:
+                raise ValueError("not there")
+        """
+    )
+    pytester.makepyfile("import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n")
+    result = pytester.runpytest_subprocess(CPU, timeout=40)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "ValueError: not there" in result.stderr.str()
+
+
+def test_a_test_that_reaches_the_runners_socket(pytester: pytest.Pytester) -> None:
+    """It alone fails, with what it did; the one before keeps its verdict, the one after runs."""
+    pytester.makepyfile(
+        """
+        import contextlib, os, time
+        import pytest
+        pytestmark = pytest.mark.gpu
+
+        def test_before(): pass
+
+        def test_writes():
+            for fd in range(3, 64):
+                with contextlib.suppress(OSError):
+                    os.write(fd, b"junkjunk")
+            time.sleep(3)
+
+        def test_between(): pass
+
+        def test_closes(): os.closerange(3, 256)
+
+        def test_after(): pass
+        """
+    )
+    result = run(pytester, CPU, "-rA")
+    result.assert_outcomes(passed=3, failed=2)
+    assert "wrote on the socket of the process that runs it" in said(result)
+    assert "closed the socket by which its worker process is heard" in said(result)
+
+
+def test_streams_that_a_test_takes_away(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import sys
+        import pytest
+        pytestmark = pytest.mark.gpu
+
+        def test_out(monkeypatch): sys.stdout = None
+
+        def test_after(): pass
+        """
+    )
+    result = pytester.runpytest_subprocess(CPU, "-s", timeout=40)
+    result.assert_outcomes(passed=2)
+    assert "INTERNALERROR" not in result.stdout.str()
