@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +162,24 @@ OWN = pytest.StashKey[bool]()
 SETTINGS = pytest.StashKey[Any]()
 
 
+def _ini(config: pytest.Config, names: Iterable[str]) -> dict[str, Any]:
+    """Read the ini options that are set.
+
+    :raises UsageError: for one whose value is none of its kind.
+    """
+    from pytest_remotegpu.errors import UsageError
+
+    values = {}
+    for name in names:
+        try:
+            value = config.getini(name)
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"ini option {name}: {error}") from None
+        if value:
+            values[name] = value
+    return values
+
+
 def settings_of(config: pytest.Config) -> Settings:
     """Resolve the settings of a session, once.
 
@@ -171,7 +189,7 @@ def settings_of(config: pytest.Config) -> Settings:
         from pytest_remotegpu.config import INI, OPTIONS, resolve
 
         given = {name: getattr(config.option, name, None) for name in OPTIONS}
-        ini = {name: config.getini(name) for name in INI if config.getini(name)}
+        ini = _ini(config, INI)
         environ = config.stash.get(START, (dict(os.environ),))[0]
         config.stash[SETTINGS] = resolve(given, environ, ini)
     settings: Settings = config.stash[SETTINGS]

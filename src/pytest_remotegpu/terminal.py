@@ -67,6 +67,7 @@ class LiveOutput:
             reporter = self._config.pluginmanager.get_plugin("terminalreporter")
             if reporter is not None:
                 reporter.ensure_newline()
+                reporter.flush()
         self._put(source[1], text)
         self._open = None if text.endswith("\n") else source
 

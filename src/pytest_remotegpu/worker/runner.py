@@ -361,6 +361,9 @@ def _settle_in(order: orders.Order) -> None:
     os.environ[WORKER_VARIABLE] = order.worker
     os.chdir(order.cwd)
     os.umask(given.umask)
+    if given.live:
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.argv[:] = given.argv
     sys.path[:] = given.sys_path if given.whole_path else [*given.sys_path, *sys.path]
     random.seed()
