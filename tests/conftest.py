@@ -10,6 +10,9 @@ from stage import Stage
 
 pytest_plugins = "pytester"
 
+# Under tox pytest keeps its cache in the environment's folder, which all inner sessions would share.
+os.environ.pop("TOX_ENV_DIR", None)
+
 
 @pytest.fixture(autouse=True)
 def _no_outer_session(monkeypatch: pytest.MonkeyPatch) -> None:
