@@ -10,7 +10,7 @@ from stage import Stage
 
 pytest_plugins = "pytester"
 
-# Under tox pytest keeps its cache in the environment's folder, which all inner sessions would share.
+# Under tox pytest keeps its cache in one folder, which all inner sessions would share.
 os.environ.pop("TOX_ENV_DIR", None)
 
 
