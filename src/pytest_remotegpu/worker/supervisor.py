@@ -220,7 +220,8 @@ class Supervisor:
         self._finishing = True
         self._runner.send(orders.Stop(grace))
         if self._runner.pid and self._runner.current >= 0:
-            os.kill(self._runner.pid, signal.SIGINT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._runner.pid, signal.SIGINT)
 
     def _finish_runner(self) -> None:
         if self._runner is None:
@@ -330,7 +331,8 @@ class Supervisor:
 
     def _kill_runner(self) -> None:
         if self._runner is not None and self._runner.pid:
-            os.kill(self._runner.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+                os.kill(self._runner.pid, signal.SIGKILL)
 
     def _ended(self, end: start.End) -> None:
         """Handle the end of a runner: its last words, its leftovers, and what comes next."""
