@@ -306,6 +306,8 @@ TEXT_ONLY: Final = "$remotegpu_text_only"
 """A key beside a report's own: its ``longrepr`` was an object that pytest serialises as text."""
 
 
+ODD_NAMES: Final = "$remotegpu_odd_names"
+"""A key beside a report's own: attributes whose names are not ASCII."""
 SETTLED: Final = "$remotegpu_settled"
 """The same: outcome and text that the report takes on once it is asked for its status."""
 
@@ -336,8 +338,19 @@ def pack_report(
         data.get("stop"),
         [plain.to_text(str(name)) for name in names] if keywords else None,
         sections,
-        {str(key): _open(value, changed, key) for key, value in rest.items()},
+        _open_data(rest, changed),
     )
+
+
+def _open_data(rest: dict[str, Any], changed: list[str]) -> dict[str, Any]:
+    """Pack what has no field of its own; names that are not ASCII go together under one that is."""
+    found = {str(key): _open(value, changed, key) for key, value in rest.items()}
+    odd = [key for key in found if not key.isascii()]
+    if odd:
+        found[ODD_NAMES] = plain.pack({key: plain.reduce(rest[key], changed, key) for key in odd})
+        for key in odd:
+            del found[key]
+    return found
 
 
 def _open(value: Any, changed: list[str], name: str) -> Any:
@@ -361,6 +374,9 @@ def unpack_report(
         raise ProtocolError("a report refers to a section that was not sent") from None
     data: dict[str, Any] = {"longrepr": None, "user_properties": []}
     data.update(report.open)
+    odd = data.pop(ODD_NAMES, None)
+    if isinstance(odd, dict):
+        data.update({name: value for name, value in odd.items() if isinstance(name, str)})
     data.setdefault("keywords", keywords)
     data["sections"] = picked
     data["outcome"] = plain.from_text(report.outcome)
