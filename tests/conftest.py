@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
 from stage import Stage
+from warmth import Warmth, warmth
 
 pytest_plugins = "pytester"
 
 # Under tox pytest keeps its cache in one folder, which all inner sessions would share.
 os.environ.pop("TOX_ENV_DIR", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_home() -> Iterator[Warmth]:
+    """Give one agent to all sessions that this process's tests start, and end it."""
+    with warmth() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(home.runtime))
+        yield home
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +30,8 @@ def _no_outer_session(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("PYTEST_REMOTEGPU", "REMOTEGPU"))]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    # pytester gives each session surroundings of its own, so that no warm process would fit twice
+    monkeypatch.setenv("CI", "true")
 
 
 @pytest.fixture

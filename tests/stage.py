@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fakes
-import pytest_remotegpu.control  # noqa: F401  once here, instead of anew in each session
+import pytest_remotegpu.takeover  # noqa: F401  once here, instead of anew in each session
 from pytest_remotegpu.errors import FarSideError
 
 __all__ = ["FAR", "HERE", "PASSED", "Played", "Stage", "each"]

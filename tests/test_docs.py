@@ -113,6 +113,22 @@ def test_each_hook_is_explained_with_its_arguments() -> None:
         assert arguments.split(", ") == list(code.co_varnames[: code.co_argcount])
 
 
+def test_each_command_is_explained() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "pytest_remotegpu", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    commands = set(re.findall(r"^    (\w+) ", shown.stdout, re.MULTILINE))
+    assert {"ps", "doctor"} <= commands
+    page = (ROOT / "docs" / "command.md").read_text("utf-8")
+    assert set(re.findall(r"^## remotegpu (\w+)$", page, re.MULTILINE)) == commands
+    table = (ROOT / "README.md").read_text("utf-8").partition("\n| command | ")[2].split("\n")[0]
+    assert {f"remotegpu {name}" for name in commands} == set(re.findall(r"`([^`]+)`", table))
+
+
 def test_each_argument_of_the_mark_is_explained() -> None:
     text = (ROOT / "docs" / "markers.md").read_text("utf-8").partition("\n## Arguments\n")[2]
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
@@ -143,7 +159,7 @@ def test_readme_lists_each_name(registered: dict[str, set[str]]) -> None:
 
 def test_picture_of_the_house_shows_the_floors_that_imports_keep_to() -> None:
     text = (ROOT / "README.md").read_text("utf-8").partition("\n## How it is built\n")[2]
-    house = text.partition("\nfloor 5 ")[2].partition("\nfloor 0 ")
+    house = text.partition("\nfloor 6 ")[2].partition("\nfloor 0 ")
     lines = [*house[0].splitlines(), house[2].partition("\n")[0]]
     cells = [re.split(r"\s{2,}", re.sub(r"^floor \d", "", line).strip())[0] for line in lines]
     drawn = [layer.split(" | ") for cell in cells for layer in cell.split(" > ")]

@@ -21,12 +21,19 @@ class Collection:
 
     def __init__(self) -> None:
         self._items: list[pytest.Item] = []
+        self._ids: dict[pytest.Item, str] = {}
         self._functions: dict[str, list[pytest.Item]] | None = None
 
     def record(self, items: Iterable[pytest.Item]) -> None:
         """Keep the whole list in the order of collection."""
         self._items = list(items)
+        self._ids = {item: item.nodeid for item in self._items}
         self._functions = None
+
+    def id_of(self, item: pytest.Item) -> str:
+        """Give a test's id without the name of a group, which pytest-xdist may have appended."""
+        collected = self._ids.get(item)
+        return collected if collected and item.nodeid.startswith(f"{collected}@") else item.nodeid
 
     def files(self, items: Iterable[pytest.Item]) -> list[str]:
         """List the files of the tests, each once, in order; empty where one is no plain file."""
@@ -39,7 +46,7 @@ class Collection:
         siblings = self._siblings(function)
         callspec: Any = getattr(item, "callspec", None)
         return {
-            "nodeid": item.nodeid,
+            "nodeid": self.id_of(item),
             "name": item.name,
             "function": function,
             "ordinal": next(

@@ -8,8 +8,9 @@ setting.
 from __future__ import annotations
 
 import ast
+import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -24,6 +25,8 @@ __all__ = [
     "Setting",
     "Settings",
     "parse_aliases",
+    "parse_modules",
+    "parse_seconds",
     "parse_size",
     "resolve",
     "split_spec",
@@ -38,16 +41,35 @@ OPTIONS: Final[dict[str, str]] = {
     "remote_plan": "--remote-plan",
     "remote_debug": "--remote-debug",
     "remote_artifacts": "--remote-artifacts",
+    "remote_timeout": "--remote-timeout",
+    "remote_run_timeout": "--remote-run-timeout",
+    "remote_wait": "--remote-wait",
+    "remote_fresh": "--remote-fresh",
+    "remote_timeline": "--remote-timeline",
 }
 """Command-line options, by the name of their value."""
 
 SIZES: Final = {"remotegpu_max_upload": "1GiB", "remotegpu_max_artifact": "256MiB"}
 """What holds where the ini file says nothing."""
 
+SECONDS: Final = {"timeout": 600.0, "run_timeout": 0.0, "wait": 300.0, "idle": 600.0}
+"""Limits where nobody says otherwise; 0 is none."""
+
 INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu": ("string", "", "where marked tests run: the value of --remote"),
     "remotegpu_required": ("bool", "", "the same as --gpu-required"),
-    "remotegpu_python": ("string", "", "the far interpreter (command and ssh)"),
+    "remotegpu_python": ("string", "", "the far interpreter (local, command and ssh)"),
+    "remotegpu_timeout": ("string", "", "the same as --remote-timeout"),
+    "remotegpu_idle": (
+        "string",
+        "",
+        f"seconds for which the warm process stays when nobody needs it ({SECONDS['idle']:g})",
+    ),
+    "remotegpu_preload": (
+        "linelist",
+        "",
+        "modules that the warm process imports ahead, besides torch and numpy",
+    ),
     "remotegpu_include": (
         "linelist",
         "",
@@ -102,6 +124,10 @@ class Settings:
     """All settings of a session.
 
     :ivar spec: where to run, ``None`` for here.
+    :ivar fresh: whether every process of the far side is to be a new one.
+    :ivar timeout: seconds for one test, 0 for no limit; so are the next three.
+    :ivar run_timeout: for all that runs far away. :ivar wait: for cards that others hold.
+    :ivar idle: for which a warm process stays.
     :ivar max_upload: bytes.
     :ivar max_artifact: bytes for one test.
     :ivar aliases: marker names and the ``gpu`` arguments that they stand for.
@@ -114,7 +140,14 @@ class Settings:
     plan: bool
     debug: bool
     artifacts: str | None
+    fresh: bool
+    timeline: bool
+    timeout: float
+    run_timeout: float
+    wait: float
+    idle: float
     python: str
+    preload: tuple[str, ...]
     include: tuple[str, ...]
     exclude: tuple[str, ...]
     env: tuple[str, ...]
@@ -150,6 +183,34 @@ def parse_size(text: str, name: str) -> int:
             f"{name} = {text!r} is no size; write bytes, or a number with KiB, MiB or GiB"
         )
     return int(Fraction(match[1]) * unit)
+
+
+def parse_seconds(text: str, name: str) -> float:
+    """Read a number of seconds, 0 or more.
+
+    :param name: the option, for the message.
+    :raises UsageError: where it is none.
+    """
+    if not re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?\s*", text, re.ASCII):
+        raise UsageError(f"{name} = {text!r} is no number of seconds, such as 90 or 0.5; 0 is none")
+    return float(text)
+
+
+def parse_modules(lines: Iterable[str], name: str) -> tuple[str, ...]:
+    """Read dotted names of modules, one a line.
+
+    :param name: the option, for the message.
+    :raises UsageError: for a line that is none.
+    """
+    modules = tuple(filter(None, (line.strip() for line in lines)))
+    for module in modules:
+        parts = module.split(".")
+        if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+            raise UsageError(
+                f"{name} has {module!r}, which names no module; write one name a line, "
+                "such as jax or jax.numpy"
+            )
+    return modules
 
 
 def parse_aliases(lines: list[str]) -> dict[str, dict[str, Any]]:
@@ -216,6 +277,12 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         key = f"remotegpu_{name}"
         return parse_size(str(pick(name, SIZES[key], key=key)), key)
 
+    def seconds(name: str, *, option: bool = True, ini: bool = False) -> float:
+        chosen = {"option": f"remote_{name}"} if option else {}
+        key = {"key": f"remotegpu_{name}"} if ini else {}
+        given = pick(name, SECONDS[name], **chosen, **key)
+        return parse_seconds(str(given), found[name].origin.rpartition(" ")[2])
+
     def lines(name: str) -> tuple[str, ...]:
         return tuple(pick(name, (), key=f"remotegpu_{name}"))
 
@@ -226,7 +293,14 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         plan=bool(pick("plan", False, option="remote_plan")),
         debug=bool(pick("debug", False, option="remote_debug")),
         artifacts=pick("artifacts", None, option="remote_artifacts"),
+        fresh=bool(pick("fresh", False, option="remote_fresh", variable="CI")),
+        timeline=bool(pick("timeline", False, option="remote_timeline")),
+        timeout=seconds("timeout", ini=True),
+        run_timeout=seconds("run_timeout"),
+        wait=seconds("wait"),
+        idle=seconds("idle", option=False, ini=True),
         python=pick("python", "", key="remotegpu_python"),
+        preload=parse_modules(lines("preload"), "remotegpu_preload"),
         include=lines("include"),
         exclude=lines("exclude"),
         env=lines("env"),

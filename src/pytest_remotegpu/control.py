@@ -5,64 +5,56 @@ Answers pytest's hooks and hands on; knows nothing of the wire or of a worker's 
 
 from __future__ import annotations
 
-import sys
+import time
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import backends, plan, selection, terminal
-from pytest_remotegpu.backends.base import Backend, Site
+from pytest_remotegpu import plan, selection, terminal, timeline
+from pytest_remotegpu.backends.base import Backend
 from pytest_remotegpu.collection import Collection
-from pytest_remotegpu.config import Settings, split_spec
+from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.inplace import artifacts_root, has_run, require_gpu
+from pytest_remotegpu.inplace import artifacts_root, has_run, holds_context, require_gpu
 from pytest_remotegpu.outputs import clear
 from pytest_remotegpu.reports import Result
 from pytest_remotegpu.session import RemoteSession
-from pytest_remotegpu.shipping import Shipping, Start
+from pytest_remotegpu.shipping import Sender, Shipping, Start
+from pytest_remotegpu.signals import Interrupts
+from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["Control", "make"]
-
-
-def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> Control:
-    """Check what can be checked before collection, and make the plugin.
-
-    :raises UsageError: for an ill-formed spec, or options that don't go together.
-    """
-    backend = None
-    if settings.spec is not None:
-        name, rest = split_spec(settings.spec)
-        backend = backends.find(name, rest, Site(settings.python, sys.executable, sys.platform))
-        _check(config, settings, backend)
-    if settings.required and not settings.plan:
-        config.pluginmanager.register(Requirement(settings), "remotegpu-required")
-    return Control(config, settings, backend, Start(*start))
-
-
-def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
-    option = config.option
-    if getattr(option, "numprocesses", None) or getattr(option, "tx", None):
-        raise UsageError(
-            "-n together with --remote is not built yet; leave out -n, "
-            "the far side has its own processes"
-        )
-    if getattr(option, "usepdb", False) or getattr(option, "trace", False):
-        raise UsageError(
-            "--pdb and --trace need a terminal, and shipped tests have none; "
-            "run the test without --remote"
-        )
-    if settings.required and backend.pretends:
-        raise UsageError(
-            f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; "
-            "name a far side that has one"
-        )
+__all__ = ["Control", "Requirement", "header", "show_summary"]
 
 
 def _place(backend: Backend) -> str:
     """Name a backend, with a word about it where it has one."""
     return backend.name if backend.where == backend.name else f"{backend.name}, {backend.where}"
+
+
+def header(backend: Backend) -> str:
+    """Name the far side, for the header of a session."""
+    return f"remote: {_place(backend)}{' (no GPU is used)' if backend.pretends else ''}"
+
+
+def show_summary(
+    reporter: pytest.TerminalReporter, settings: Settings, summary: RunSummary
+) -> None:
+    """Let others add to the summary, and write the closing sections."""
+    config = reporter.config
+    config.hook.pytest_remotegpu_summary(config=config, summary=summary)
+    terminal.write_summary(reporter, summary)
+    if settings.timeline:
+        terminal.write_timeline(reporter, timeline.lines(summary.phases))
+
+
+CONTEXT: Final = (
+    "this process has a CUDA context of its own since collection: it takes memory of a card that "
+    "tests are given; let no module use CUDA while it is imported"
+)
 
 
 class Control:
@@ -72,24 +64,40 @@ class Control:
     """
 
     def __init__(
-        self, config: pytest.Config, settings: Settings, backend: Backend | None, start: Start
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        backend: Backend | None,
+        start: Start,
+        sender: Sender | None = None,
     ) -> None:
         self._config = config
         self._settings = settings
         self._backend = backend
         self._collection = Collection()
         ships = backend is not None and backend.ships_tree
-        self._shipping = Shipping(config, settings, start, self._collection, ships_tree=ships)
-        self._session: RemoteSession | None = None
+        self._shipping = Shipping(
+            config, settings, start, self._collection, ships_tree=ships, sender=sender or Sender()
+        )
+        self._far: FarSide | None = None
+        self._interrupts = Interrupts()
         self._early_warnings: list[tuple[Any, str]] = []
+        self._began = time.monotonic()
+        self._collected = (self._began, self._began)
         self.shapes: list[Shape | None] = []
 
     def pytest_report_header(self) -> str | None:
         """Name the far side."""
-        if self._backend is None:
-            return None
-        note = " (no GPU is used)" if self._backend.pretends else ""
-        return f"remote: {_place(self._backend)}{note}"
+        return header(self._backend) if self._backend is not None else None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Iterator[None]:
+        """See how long collection takes here."""
+        start = time.monotonic()
+        try:
+            return (yield)
+        finally:
+            self._collected = (start, time.monotonic())
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
@@ -130,21 +138,32 @@ class Control:
                 return None
             kept = artifacts_root(session.config, self._settings.artifacts)
             pairs = zip(session.items, self.shapes, strict=True)
-            clear(kept, (item.nodeid for item, shape in pairs if shape is not None))
-            self._session = RemoteSession(
-                session,
-                self._settings,
-                self._backend,
-                collection=self._collection,
-                shipping=self._shipping,
-                artifacts_dir=kept,
-            )
-            for message, _when in self._early_warnings:
-                self._session.replayer.seen_here(message)
-            self._session.run(session.items, self.shapes)
+            left = clear(kept, (item.nodeid for item, shape in pairs if shape is not None))
+            far = self._make_far(session, self._backend, kept)
+            far.summary.note(left)
+            RemoteSession(session, far).run(session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
         return True
+
+    def _make_far(self, session: pytest.Session, backend: Backend, kept: Path) -> FarSide:
+        """Make the far side of this session, which has to know what has happened so far."""
+        far = self._far = FarSide(
+            session,
+            self._settings,
+            backend,
+            collection=self._collection,
+            shipping=self._shipping,
+            artifacts_dir=kept,
+            interrupts=self._interrupts,
+            began=self._began,
+        )
+        far.timeline.span(far.here, "collection here", *self._collected)
+        if backend.one_host and not backend.ships_tree and not backend.pretends and holds_context():
+            far.summary.note(CONTEXT)
+        for message, _when in self._early_warnings:
+            far.replayer.seen_here(message)
+        return far
 
     def _print_plan(self, session: pytest.Session) -> None:
         self._shipping.take_snapshot()
@@ -165,39 +184,36 @@ class Control:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Take over the exit status of a far session that failed at its end."""
-        if self._session is not None and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = self._session.far_status
+        """Be no green session where a far one failed at its end, or nobody knows how it ended."""
+        if self._far is not None and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = self._far.summary.status
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""
-        if self._session is None and when != "runtest":
+        if self._far is None and when != "runtest":
             self._early_warnings.append((warning_message, when))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Answer for a test that is being replayed."""
-        return self._session.replayer.answer(item) if self._session is not None else None
+        return self._far.replayer.answer(item) if self._far is not None else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> None:
         """Give a test that had sub-tests the outcome that pytest gives it there."""
-        if self._session is not None and report.when == "call":
-            self._session.replayer.settle(report)
+        if self._far is not None and report.when == "call":
+            self._far.replayer.settle(report)
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the closing section."""
-        if self._session is not None:
-            self._config.hook.pytest_remotegpu_summary(
-                config=self._config, summary=self._session.summary
-            )
-            terminal.write_summary(terminalreporter, self._session.summary)
+        """Write the closing sections."""
+        if self._far is not None:
+            show_summary(terminalreporter, self._settings, self._far.summary)
 
     def pytest_unconfigure(self) -> None:
         """Leave no worker behind, whatever has happened."""
-        if self._session is not None:
-            self._session.close()
+        if self._far is not None:
+            self._far.close()
 
 
 class Requirement:

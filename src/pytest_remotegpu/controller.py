@@ -6,12 +6,13 @@ queue decides.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pytest_remotegpu.backends.base import Backend, Channel, Environment
@@ -38,11 +39,15 @@ class Lost:
 
 @dataclass(frozen=True)
 class Said:
-    """What has come from one worker: its hello, events, or the end of its stream."""
+    """What has come from one worker: its hello, events, or the end of its stream.
+
+    :ivar at: when it was read, by the monotonic clock.
+    """
 
     worker: Worker
     what: Hello | list[Event] | Lost
     size: int = 0
+    at: float = field(default_factory=time.monotonic)
 
 
 class Worker:
@@ -50,26 +55,43 @@ class Worker:
 
     :ivar hello: what it said of itself, once it has.
     :ivar gone: whether its stream has ended.
+    :ivar started: when its channel was asked for, by the monotonic clock; ``opened``, when it was
+        there.
     """
 
-    def __init__(self, name: str, shape: Shape, channel: Channel) -> None:
+    def __init__(self, name: str, shape: Shape, channel: Channel, started: float) -> None:
         self.name = name
         self.shape = shape
         self.nonce = secrets.token_hex(8)
         self.channel = channel
         self.hello: Hello | None = None
         self.gone = False
-        self.started = time.monotonic()
+        self.started = started
+        self.opened = time.monotonic()
+        self._lock = threading.Lock()
+        self._limit = ""
+
+    def offer(self, cards: list[str]) -> str:
+        """Say what its tests have: these cards, or as many as they asked for."""
+        if self.hello is not None and self.hello.pretend is not None and self.shape.count:
+            return f"{self.shape} (pretend)"
+        return ", ".join(cards) or str(self.shape)
 
     def send(self, *messages: Any, first: bytes = b"") -> None:
         """Send messages in one go; a worker that is gone is noticed by its reader."""
         data = first + b"".join(frames.encode_message(message) for message in messages)
-        try:
+        with self._lock, contextlib.suppress(FarSideError):
             self.channel.send(data)
-        except FarSideError:
-            if not first:
-                return
-            # the reader will tell, with the diagnosis
+
+    def end_at(self, limit: str, grace: float) -> None:
+        """Tell it, once, that a limit of the run is reached.
+
+        :param limit: in words. :param grace: seconds that it has to say what its test did.
+        """
+        with self._lock:
+            told, self._limit = self._limit, limit
+        if not told:
+            self.send(orders.Stop(grace, limit))
 
 
 class Mailbox:
@@ -111,12 +133,17 @@ class Controller:
 
     :param hello: what this side says of itself.
     :param environment: handed to the backend.
+    :param sender: the name of this process where several of one session have workers; it becomes a
+        part of theirs.
     """
 
-    def __init__(self, backend: Backend, hello: Hello, environment: Environment) -> None:
+    def __init__(
+        self, backend: Backend, hello: Hello, environment: Environment, sender: str = ""
+    ) -> None:
         self.backend = backend
         self.hello = hello
         self._environment = environment
+        self._prefix = "-".join(filter(None, (backend.name.partition(":")[0], sender)))
         self._mailbox = Mailbox()
         self.workers: list[Worker] = []
 
@@ -127,9 +154,10 @@ class Controller:
 
         :raises FarSideError: where the backend has none.
         """
+        started = time.monotonic()
         channel = self.backend.open(shape, self._environment)
-        name = f"{self.backend.name.partition(':')[0]}-{len(self.workers) + 1}"
-        worker = Worker(name, shape, channel)
+        name = f"{self._prefix}-{len(self.workers) + 1}"
+        worker = Worker(name, shape, channel, started)
         self.workers.append(worker)
         reader = threading.Thread(
             target=self._read, args=(worker,), name=f"remotegpu-{name}", daemon=True

@@ -1,22 +1,34 @@
-"""GPUs as values: what a mark asks for, what a host shows.
+"""GPUs as values: what a mark asks for.
 
-Knows no backend, no wire, no pytest and no torch.
+Knows no card, no backend, no wire, no pytest and no torch.
 """
 
 from __future__ import annotations
 
-import ctypes
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_remotegpu.errors import MarkerError
 
-__all__ = ["MARK", "SIGNATURE", "Shape", "merge_marks", "parse_mark", "visible_devices"]
+__all__ = [
+    "MARK",
+    "SIGNATURE",
+    "Shape",
+    "merge_arguments",
+    "merge_marks",
+    "parse_mark",
+    "words",
+]
 
 MARK: Final = "gpu"
 MOST_GPUS: Final = 1024
 """More than any one host holds; a larger count is a slip of the keyboard."""
+MOST_GIB: Final = 100_000
+MOST_SECONDS: Final = 10**9
+OURS: Final = re.compile(r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|(PYTEST_)?REMOTEGPU.*", re.DOTALL)
+"""Variables that a mark may not set, because the worker does."""
 
 SIGNATURE: Final = (
     "gpu(count=1, *, type=None, min_memory_gib=None, min_capability=None, launcher=None, "
@@ -29,52 +41,129 @@ class Shape:
     """What one worker must offer.
 
     :ivar count: how many GPUs its tests see; 0 for tests that ask for none.
+    :ivar type: names of card types, any of which will do; empty for any card.
+    :ivar min_memory_gib: what each card must have, in GiB; 0 for any.
+    :ivar min_capability: the compute capability that each must have, such as 8.0; 0 for any.
+    :ivar env: variables that its process is started with, sorted by name.
     """
 
     count: int = 1
+    type: tuple[str, ...] = ()
+    min_memory_gib: float = 0.0
+    min_capability: float = 0.0
+    env: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        return {0: "no GPU", 1: "1 GPU"}.get(self.count, f"{self.count} GPUs")
+        text = {0: "no GPU", 1: "1 GPU"}.get(self.count, f"{self.count} GPUs")
+        more = [" or ".join(self.type)] if self.type else []
+        if self.min_memory_gib:
+            more.append(f"at least {self.min_memory_gib:g} GiB")
+        if self.min_capability:
+            more.append(f"capability {self.min_capability:.1f} or newer")
+        more += [f"{name}={value}" for name, value in self.env]
+        return f"{text} ({', '.join(more)})" if more else text
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of the mark: what it accepts, in words and as a test; whether it works yet."""
+    """One argument of the mark.
+
+    :ivar wants: what it accepts, in words. :ivar accepts: the same as a test.
+    :ivar hint: what may have been meant by a value that is not accepted; empty where nobody knows.
+    :ivar built: whether it works yet.
+    """
 
     wants: str
     accepts: Callable[[Any], bool]
+    hint: Callable[[Any], str] = lambda _value: ""
     built: bool = False
+
+
+def words(type: str) -> frozenset[str]:
+    """Cut the name of a card, or of a type of cards, into the words that it is recognised by.
+
+    :param type: such as ``A100-40GB``, ``NVIDIA A100-SXM4-40GB`` or ``H100!``.
+    """
+    return frozenset(re.split(r"[\s-]+", type.strip().rstrip("!").lower())) - {""}
 
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 1 <= value <= MOST_GPUS
 
 
-def _is_positive(value: Any) -> bool:
-    return type(value) in (int, float) and value > 0
+def _is_positive(most: float) -> Callable[[Any], bool]:
+    return lambda value: type(value) in (int, float) and 0 < value <= most
 
 
-def _is_name_or_names(value: Any) -> bool:
+def _is_capability(value: Any) -> bool:
+    return type(value) in (int, float) and 1 <= value < 20 and round(value, 1) == value  # noqa: PLR2004 -- the newest cards have 12
+
+
+def _capability_hint(value: Any) -> str:
+    digits = re.fullmatch(r"(?:sm_?)?(\d{1,2})\.?(\d)", str(value), re.ASCII)
+    return f"for {value!r} write {digits[1]}.{digits[2]}" if digits else ""
+
+
+def _is_type(value: Any) -> bool:
+    return _is_plain_text(value) and bool(words(value)) and not re.search("[:,]", value)
+
+
+def _is_type_or_types(value: Any) -> bool:
     names = value if isinstance(value, list | tuple) else [value]
-    return bool(names) and all(isinstance(name, str) and name for name in names)
+    return bool(names) and all(map(_is_type, names))
+
+
+def _type_hint(value: Any) -> str:
+    names = value if isinstance(value, list | tuple) else [value]
+    wrong = next((name for name in names if isinstance(name, str) and not _is_type(name)), "")
+    name, _, count = (part.strip() for part in wrong.partition(":"))
+    if count.isascii() and count.isdecimal():
+        return f"the count is an argument of its own: gpu(count={count}, type={name!r})"
+    several = [part.strip() for part in wrong.split(",")]
+    return f"several names are a list: {several!r}" if len(several) > 1 else ""
 
 
 def _is_variables(value: Any) -> bool:
     return isinstance(value, dict) and all(
-        isinstance(key, str) and isinstance(val, str) for key, val in value.items()
+        _is_variable(name) and _is_plain_text(text) for name, text in value.items()
     )
+
+
+def _is_variable(name: Any) -> bool:
+    proper = isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+    return bool(proper) and not OURS.fullmatch(name)
+
+
+def _is_plain_text(text: Any) -> bool:
+    """Say whether it can be the value of a variable: without NUL and half characters."""
+    return isinstance(text, str) and "\0" not in text and not re.search("[\ud800-\udfff]", text)
+
+
+def _variables_hint(value: Any) -> str:
+    if not isinstance(value, dict):
+        return ""
+    for name, text in value.items():
+        if isinstance(name, str) and OURS.fullmatch(name):
+            return f"{name} is set by the plugin itself, which gives each worker its GPUs"
+        if not _is_variable(name):
+            return f"{name!r} is no name of a variable"
+        if not _is_plain_text(text):
+            return f"{name} can't have the value {text!r}"
+    return ""
 
 
 ARGUMENTS: Final[dict[str, Argument]] = {
     "count": Argument(f"a whole number from 1 to {MOST_GPUS}", _is_count, built=True),
-    "type": Argument("a GPU name or a list of names", _is_name_or_names),
-    "min_memory_gib": Argument("a number above 0, in GiB", _is_positive),
-    "min_capability": Argument("a compute capability such as 8.0", _is_positive),
+    "type": Argument("a GPU name or a list of names", _is_type_or_types, _type_hint, built=True),
+    "min_memory_gib": Argument("a number above 0, in GiB", _is_positive(MOST_GIB), built=True),
+    "min_capability": Argument(
+        "a compute capability such as 8.0", _is_capability, _capability_hint, built=True
+    ),
     "launcher": Argument("the name of a launcher", lambda value: isinstance(value, str)),
     "gpus_per_rank": Argument(f"a whole number from 1 to {MOST_GPUS}", _is_count),
-    "timeout": Argument("a number of seconds above 0", _is_positive),
+    "timeout": Argument("a number of seconds above 0", _is_positive(MOST_SECONDS), built=True),
     "isolate": Argument("True or False", lambda value: isinstance(value, bool)),
-    "env": Argument("a dict of variable names to text", _is_variables),
+    "env": Argument("a dict of variable names to text", _is_variables, _variables_hint, built=True),
 }
 
 
@@ -103,7 +192,9 @@ def _check_argument(name: str, value: Any) -> None:
     if argument is None:
         raise MarkerError(f"gpu() has no argument {name!r}; valid are {', '.join(ARGUMENTS)}")
     if not argument.accepts(value):
-        raise MarkerError(f"gpu({name}=...) must be {argument.wants}, not {value!r}")
+        hint = argument.hint(value)
+        more = f"; {hint}" if hint else ""
+        raise MarkerError(f"gpu({name}=...) must be {argument.wants}, not {value!r}{more}")
     if not argument.built:
         built = ", ".join(key for key, known in ARGUMENTS.items() if known.built)
         raise MarkerError(
@@ -111,52 +202,39 @@ def _check_argument(name: str, value: Any) -> None:
         )
 
 
-def merge_marks(marks: Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Shape:
+Marks = Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]
+
+
+def merge_arguments(marks: Marks) -> dict[str, Any]:
     """Merge the ``gpu`` marks of one test, nearest first: for each argument the nearest one wins.
 
+    Variables are merged one by one: for each name in ``env`` the nearest value wins.
+
     :param marks: ``(args, kwargs)`` of each mark, from the test outwards to its module.
+    :return: the arguments that were given, by name.
     :raises MarkerError: as :func:`parse_mark` does.
     """
     merged: dict[str, Any] = {}
+    variables: dict[str, str] = {}
     for args, kwargs in marks:
-        merged = {**parse_mark(args, kwargs), **merged}
-    return Shape(count=merged.get("count", 1))
+        given = parse_mark(args, kwargs)
+        variables = {**given.get("env", {}), **variables}
+        merged = {**given, **merged}
+    return {**merged, "env": variables} if "env" in merged else merged
 
 
-def visible_devices(environ: Mapping[str, str]) -> list[str]:
-    """Name the CUDA devices that a process with these variables would see, without a CUDA context.
+def merge_marks(marks: Marks) -> Shape:
+    """Merge the ``gpu`` marks of one test into what its worker must offer.
 
-    :param environ: the variables of that process; ``CUDA_VISIBLE_DEVICES`` is honoured: indices,
-        UUIDs and MIG names are kept as they stand, and the list ends at the first ``-1``.
-    :return: one token for each device, fit for ``CUDA_VISIBLE_DEVICES``; empty where there is none.
+    :param marks: as for :func:`merge_arguments`.
+    :raises MarkerError: as :func:`parse_mark` does.
     """
-    installed = _nvml_device_count()
-    outer = environ.get("CUDA_VISIBLE_DEVICES")
-    if outer is None:
-        return [str(index) for index in range(installed)]
-    tokens: list[str] = []
-    for token in (part.strip() for part in outer.split(",")):
-        if not _is_device(token, installed):
-            break
-        tokens.append(token)
-    return tokens
-
-
-def _is_device(token: str, installed: int) -> bool:
-    if token.isdecimal():
-        return int(token) < installed
-    return installed > 0 and token.startswith(("GPU-", "MIG-"))
-
-
-def _nvml_device_count() -> int:
-    """Ask NVIDIA's management library, which starts no CUDA context; 0 where it is missing."""
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return 0
-    if nvml.nvmlInit_v2() != 0:
-        return 0
-    count = ctypes.c_uint(0)
-    status = nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    nvml.nvmlShutdown()
-    return count.value if status == 0 else 0
+    merged = merge_arguments(marks)
+    types = merged.get("type", ())
+    return Shape(
+        count=merged.get("count", 1),
+        type=tuple(dict.fromkeys([types] if isinstance(types, str) else types)),
+        min_memory_gib=float(merged.get("min_memory_gib", 0)),
+        min_capability=float(merged.get("min_capability", 0)),
+        env=tuple(sorted(merged.get("env", {}).items())),
+    )

@@ -5,23 +5,40 @@ Must not know backends or workers: it serves sessions that have none, and the in
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_remotegpu import gpu
+from pytest_remotegpu import cards, gpu
 from pytest_remotegpu.errors import MarkerError, UsageError
-from pytest_remotegpu.outputs import clear, folder_name
+from pytest_remotegpu.outputs import clear, folder_name, in_the_way
 from pytest_remotegpu.selection import own_marker, shape_of
 from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["Gpus", "artifacts_dir", "artifacts_root", "gpu_of", "has_run", "judge", "require_gpu"]
+__all__ = [
+    "Gpus",
+    "artifacts_dir",
+    "artifacts_root",
+    "check_artifacts_root",
+    "count_files",
+    "gpu_of",
+    "has_run",
+    "judge",
+    "require_gpu",
+]
 
 NAME = "remotegpu-inplace"
 RUNNER = "remotegpu-runner"
+GPUS, VARIABLES = "GPUs", "variables"
+"""What a host may lack, and for each the way to run what it can't."""
+WAYS = {GPUS: "--remote=SPEC", VARIABLES: "--remote=local"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +60,7 @@ class Gpus:
 class InPlace:
     """Registered once there is something to say of a session that runs marked tests here.
 
-    :ivar lacking: how many marked tests were skipped because this host has not enough GPUs.
+    :ivar lacking: how many marked tests were skipped for each thing that this host lacks.
     :ivar missing: for each test that is an error for that reason, the reason.
     :ivar marked: the ids of the tests that run on this host's GPUs.
     :ivar kept: the folders that tests asked for to keep files in.
@@ -51,7 +68,7 @@ class InPlace:
 
     def __init__(self) -> None:
         self.required = False
-        self.lacking = 0
+        self.lacking: Counter[str] = Counter()
         self.missing: dict[pytest.Item, str] = {}
         self.marked: set[str] = set()
         self.kept: list[Path] = []
@@ -84,10 +101,10 @@ class InPlace:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Count the skips of this kind apart from others, and say where files were kept."""
-        if self.lacking:
-            tests = f"{self.lacking} gpu test{'s' if self.lacking != 1 else ''}"
+        for thing, number in self.lacking.items():
+            tests = f"{number} gpu test{'s' if number != 1 else ''}"
             terminalreporter.write_line(
-                f"{tests} skipped for lack of GPUs on this host; pytest --remote=SPEC runs them"
+                f"{tests} skipped for lack of {thing} on this host; pytest {WAYS[thing]} runs them"
             )
         files = self._files()
         if files and not self._told:
@@ -104,6 +121,13 @@ def _is_plain(path: Path) -> bool:
 def has_run(report: pytest.TestReport) -> bool:
     """Say whether a report is that of a test's own body, which was not skipped."""
     return report.when == "call" and (not report.skipped or hasattr(report, "wasxfail"))
+
+
+def holds_context() -> bool:
+    """Say whether this very process has started to use a card, by torch; imports nothing."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    ask = getattr(cuda, "is_initialized", None)
+    return bool(ask is not None and ask())
 
 
 def require_gpu(session: pytest.Session, ran: int) -> None:
@@ -135,24 +159,70 @@ def judge(config: pytest.Config, items: list[pytest.Item], *, own: bool, require
     own = own or own_marker(config.getini("markers"))
     if own and not required:
         return
-    here = len(gpu.visible_devices(os.environ))
+    host = Host(os.environ)
     plugin = _in_place(config)
     plugin.required = required
     for item in items:
         shape = _shape(item, required=required)
         if shape is None:
             continue
-        if shape.count <= here:
+        thing, lack = host.lacks(shape)
+        if not thing:
             plugin.marked.add(item.nodeid)
             continue
-        reason = (
-            f"needs {shape}, this host shows {here}; run it with --remote=SPEC (see pytest --help)"
-        )
+        reason = f"needs {shape}, {lack}; run it with {WAYS[thing]} (see pytest --help)"
         if required:
             plugin.missing[item] = reason
         else:
-            plugin.lacking += 1
+            plugin.lacking[thing] += 1
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+class Host:
+    """What the tests of this process have: cards, and the variables that it was started with.
+
+    :param environ: these variables.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._cards = cards.visible(environ)
+        self._certain = cards.certain(environ, self._cards)
+        self._hidden = cards.restriction(environ)
+
+    def lacks(self, shape: gpu.Shape) -> tuple[str, str]:
+        """Say what a test of this shape lacks here, as a key of :data:`WAYS` and in words.
+
+        :return: two empty texts where it has all that it needs.
+        """
+        enough = self._misses(shape)
+        if enough is not None:
+            return GPUS, f"this host shows {self._shown()}{self._hidden}{enough}"
+        unset = [name for name, value in shape.env if self._environ.get(name) != value]
+        if unset:
+            return VARIABLES, f"this process has another {', '.join(unset)}, or none"
+        return "", ""
+
+    def _misses(self, shape: gpu.Shape) -> str | None:
+        """Say why the cards won't do, beyond their number; ``None`` where they will.
+
+        A test takes the first cards that it sees. Where their order is not certain, all must do.
+        """
+        if len(self._cards) < shape.count:
+            return ""
+        taken = self._cards[: shape.count] if self._certain else self._cards
+        reasons = [text for card in taken if (text := cards.misfit(card, shape))]
+        if not reasons:
+            return None
+        fitting = [card.uuid for card in self._cards if not cards.misfit(card, shape)]
+        if len(fitting) < shape.count:
+            return f"; {reasons[0]}"
+        chosen = ",".join(fitting[: shape.count])
+        return f"; {reasons[0]}, but CUDA_VISIBLE_DEVICES={chosen} would show what does"
+
+    def _shown(self) -> str:
+        kinds = Counter(card.name or "unknown card" for card in self._cards)
+        return ", ".join(f"{number} x {name}" for name, number in kinds.items()) or "0"
 
 
 def _shape(item: pytest.Item, *, required: bool) -> gpu.Shape | None:
@@ -170,12 +240,31 @@ def artifacts_root(config: pytest.Config, given: str | None) -> Path:
     if given:
         return Path(config.invocation_params.dir, given)
     cache = getattr(config, "cache", None)
-    folder = (
-        cache.mkdir("remotegpu")
-        if cache is not None
-        else config.rootpath / ".pytest_cache" / "remotegpu"
-    )
-    return Path(folder, "artifacts")
+    folder = config.rootpath / ".pytest_cache" / "remotegpu"
+    if cache is not None:
+        with contextlib.suppress(OSError):  # whoever writes there will say why that fails
+            folder = cache.mkdir("remotegpu")
+    return folder / "artifacts"
+
+
+def check_artifacts_root(config: pytest.Config, given: str) -> None:
+    """See that the folder that was asked for is not a file.
+
+    :raises UsageError: where it is, or lies below one.
+    """
+    blocking = in_the_way(artifacts_root(config, given))
+    if blocking is not None:
+        raise UsageError(
+            f"--remote-artifacts={given!r} can be no folder, since {str(blocking)!r} is none; "
+            "name a folder, or one that does not exist yet"
+        )
+
+
+def count_files(config: pytest.Config, summary: RunSummary) -> None:
+    """Count the files of tests that ran in this process, where nobody asks for a summary here."""
+    plugin: Any = config.pluginmanager.get_plugin(NAME)
+    if plugin is not None:
+        plugin.pytest_remotegpu_summary(summary)
 
 
 def artifacts_dir(request: pytest.FixtureRequest) -> Path:
@@ -187,10 +276,15 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
         root = artifacts_root(
             request.config, getattr(request.config.option, "remote_artifacts", None)
         )
-        clear(root, [request.node.nodeid])
+        trouble = clear(root, [request.node.nodeid])
+        if trouble:
+            pytest.fail(trouble, pytrace=False)
         folder = root / folder_name(request.node.nodeid)
         _in_place(request.config).kept.append(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        pytest.fail(f"there can be no artifacts_dir: {error}", pytrace=False)
     return folder
 
 

@@ -6,11 +6,12 @@ what it gives.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
+from pytest_remotegpu import advice
 from pytest_remotegpu.controller import Controller, Lost, Worker
 from pytest_remotegpu.errors import FarSideError, ProtocolError
 from pytest_remotegpu.gpu import Shape
@@ -20,24 +21,32 @@ from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["Ending", "Lane"]
+__all__ = ["NOTHING_FOLLOWS", "Following", "Lane"]
 
+MOST_NAMED: Final = 5
+"""Tests that are named where one was killed for what may be their doing."""
 MOST_LOSSES: Final = 3
 """Workers in a row that may be lost while no test runs."""
 
 
-class Ending:
-    """A test on the far side ended the session: how plain pytest would end it here."""
+NOTHING_FOLLOWS: Final = "nothing"
+Following = Shipped | Literal["nothing"] | None
+"""The test that will run after those of a stretch; ``None`` where that is not known."""
 
-    def __init__(self, event: events.Exited) -> None:
-        self.text = from_text(event.text)
-        self.status = event.status
-        self.interrupt = event.interrupt
+
+@dataclass
+class _Stretch:
+    """Tests that were asked for: to stop after so many failures (0: never), and what follows."""
+
+    tests: list[Shipped]
+    failures: int = 0
+    following: Following = None
 
 
 class Lane:
     """Serves the tests of one shape, one worker at a time.
 
+    :ivar ending: how a test there has ended the session, if one has.
     :ivar refusal: why the far side can't serve this session at all, once that is known.
     :param make_order: builds an order for a worker, these tests and their first stretch.
     :param on_ready: called with each test that has its verdict.
@@ -61,56 +70,72 @@ class Lane:
         self._make_order = make_order
         self._on_ready = on_ready
         self._handed: list[Shipped] = []
-        self._runs: deque[tuple[list[Shipped], int]] = deque()
+        self._runs: deque[_Stretch] = deque()
         self._idle_losses = 0
         self._required = required
         self._stopped = False
+        self._limit = ""
         self._spent = 0
         self._gpu = ""
+        self._cards: list[str] = []
         self._properties: tuple[tuple[str, object], ...] | None = None
         self.worker: Worker | None = None
         self.busy = False
         self.reason = ""
-        self.ending: Ending | None = None
+        self.ending: events.Exited | None = None
         self.refusal = ""
         self._closing = False
 
     # what the session asks for
 
-    def start(self, tests: list[Shipped], failures: int, *, last: bool) -> None:
+    def start(
+        self,
+        tests: list[Shipped],
+        failures: int,
+        *,
+        last: bool,
+        following: Following = None,
+    ) -> None:
         """Run neighbouring tests of this lane, stopping after so many failures (0: never).
 
         :param last: whether no further call follows.
+        :param following: which test will run next, where that is not the neighbour.
         """
         self.busy = True
         self.reason = ""
         self._closing = last
-        self._runs.append((tests, failures))
+        self._runs.append(_Stretch(tests, failures, following))
         self._spent = 0
         self._next_run()
 
     def _next_run(self) -> None:
         """Hand the next stretch to the worker, or start one."""
-        tests, failures = self._runs[0]
-        left = [test for test in tests if not test.done]
+        stretch = self._runs[0]
+        left = [test for test in stretch.tests if not test.done]
         if not left:
             self._runs.popleft()
             self._after_run()
-            return
-        if self.worker is None:
-            self._open(left, failures)
-            return
+        elif self.worker is None:
+            self._open(left, stretch)
+        else:
+            self.worker.send(self._run_of(left, stretch), *self._farewell())
+
+    def _run_of(self, left: list[Shipped], stretch: _Stretch) -> orders.Run:
         first = self._handed.index(left[0])
-        run = orders.Run(first, first + len(left), failures)
-        self.worker.send(run, *self._farewell())
+        following = -1
+        if isinstance(stretch.following, str):
+            following = len(self._handed)
+        elif stretch.following in self._handed:
+            following = self._handed.index(stretch.following)
+        return orders.Run(first, first + len(left), stretch.failures, following)
 
     def _farewell(self) -> list[orders.Finish]:
         return [orders.Finish()] if self._closing and len(self._runs) == 1 else []
 
-    def _open(self, left: list[Shipped], failures: int) -> None:
+    def _open(self, left: list[Shipped], stretch: _Stretch) -> None:
         self._handed = [test for test in self.tests if not test.done]
-        first = self._handed.index(left[0])
-        run = orders.Run(first, first + len(left), failures)
+        self.lease([])
+        run = self._run_of(left, stretch)
         try:
             self.worker = self._controller.open(
                 self.shape,
@@ -143,6 +168,32 @@ class Lane:
         self.busy = False
         if self.worker is not None:
             self.worker.send(orders.Stop(grace))
+
+    def expire(self, limit: str, grace: float) -> None:
+        """Run nothing more, since a limit of the run is reached.
+
+        A test that runs is ended, and its worker has ``grace`` seconds to say what it did; all
+        others become errors.
+
+        :param limit: which one, in words.
+        """
+        if self.worker is not None:
+            self.worker.end_at(limit, grace)
+        self._limit = limit
+        self._stopped = True
+        self._closing = True
+        if self.worker is None or not self.busy:
+            self.end_at_limit()
+
+    def end_at_limit(self) -> None:
+        """Wait no longer for a worker that was told of the limit."""
+        for test in self._handed:
+            if test.started and not test.done:
+                self._without_run(test, f"{self._limit}, and its worker did not say what it did")
+        if not all(test.done for test in self.tests):
+            self.give_up(self._limit, "budget")
+        self._runs.clear()
+        self.busy = False
 
     # what the worker says
 
@@ -212,8 +263,7 @@ class Lane:
             raise ProtocolError(f"{test.item.nodeid!r} begins a second time")
         worker = self._serving()
         if self._properties is None:
-            pretend = worker.hello is not None and worker.hello.pretend is not None
-            self._gpu = f"{self.shape}{' (pretend)' if pretend and self.shape.count else ''}"
+            self._gpu = worker.offer(self._cards)
             self._properties = (
                 ("remotegpu_backend", self._controller.backend.name),
                 ("remotegpu_gpu", self._gpu),
@@ -222,10 +272,19 @@ class Lane:
         test.start(worker.name, self._gpu, self._properties)
         self._idle_losses = 0
 
+    def lease(self, cards: list[str]) -> None:
+        """Take note of the cards of the tests that follow, each in words."""
+        self._cards = cards
+        self._properties = None
+
     def _serving(self) -> Worker:
         if self.worker is None:
             raise ProtocolError("events came without a worker to say them")
         return self.worker
+
+    def _take_memory(self, test: Shipped, event: events.Memory) -> None:
+        test.measure(event)
+        self._summary.used(self.shape, test.item.nodeid, event.allocated, event.leaked)
 
     def _take_finish(self, test: Shipped, _event: events.Finished) -> None:
         if not test.complete() and self.ending is None:
@@ -244,8 +303,14 @@ class Lane:
             for name, output in (("stdout", event.stdout), ("stderr", event.stderr))
             if output
         ]
-        test.fail(f"{text}\n\n{stack}" if stack else text, sections)
+        if event.before:
+            text += f"; tests that ran in it before: {self._names(event.before)}"
+        verdict = "timeout" if event.timeout else "crash"
+        test.fail(f"{text}\n\n{stack}" if stack else text, sections, verdict)
         self._ready(test)
+
+    def _names(self, places: list[int]) -> str:
+        return ", ".join(self.test(place).item.nodeid for place in places[-MOST_NAMED:])
 
     def _ready(self, test: Shipped) -> None:
         test.done = True
@@ -273,7 +338,8 @@ class Lane:
     def _take_exit(self, event: events.Exited) -> None:
         if not any(test.started and not test.done for test in self._handed):
             raise ProtocolError("a session ends for a test, and none runs")
-        self.ending = Ending(event)
+        from_text(event.text)  # it has to be text, now and not at the end
+        self.ending = event
 
     def _take_stretch_end(self, event: events.StretchEnded) -> None:
         reason = from_text(event.reason)
@@ -281,9 +347,9 @@ class Lane:
             return
         if not self._runs:
             raise ProtocolError("a stretch ends that was not asked for")
-        tests, _failures = self._runs.popleft()
+        stretch = self._runs.popleft()
         self.reason = reason
-        left = [test for test in tests if not test.done]
+        left = [test for test in stretch.tests if not test.done]
         if left and not reason:
             for test in left:
                 self._without_run(
@@ -307,29 +373,52 @@ class Lane:
         """A stream has ended: in good order, or with tests that have no verdict."""
         worker, self.worker = self.worker, None
         if not self.busy:
-            if lost.reason and not self._closing:
-                self._summary.note(
-                    f"{worker.name if worker else 'a worker'} was lost while idle: {lost.reason}"
-                )
+            if lost.reason and not self._stopped:
+                name = worker.name if worker else "a worker"
+                self._lose_idle(name, lost.reason, hostile=lost.hostile)
             return
-        if worker is not None and worker.hello is None and not lost.hostile:
-            self.refusal = _way_out(lost.reason, self._controller.hello.package)
-        self.lose(
-            lost.reason or "the worker ended before its tests did",
-            retry=not lost.hostile and (worker is None or worker.hello is not None),
-        )
+        if self._limit:
+            self.end_at_limit()
+            return
+        greeted = worker is None or worker.hello is not None
+        passing = worker is not None and getattr(worker.channel, "passing", False)
+        if not greeted and not passing and not lost.hostile:
+            self.refusal = advice.way_out(lost.reason, self._controller.hello.package)
+        reason = lost.reason or "the worker ended before its tests did"
+        self.lose(reason, retry=not lost.hostile and (greeted or passing))
+
+    @property
+    def leaves(self) -> bool:
+        """Whether its worker still has to say how its session ended."""
+        return self.worker is not None and not self._stopped
+
+    def wait_no_more(self, reason: str) -> None:
+        """Take a worker that does not end for lost."""
+        if self.worker is not None and not self._stopped:
+            self._lose_idle(self.worker.name, reason)
+        self.worker = None
+
+    def _lose_idle(self, name: str, reason: str, *, hostile: bool = False) -> None:
+        """Handle the loss of a worker that owes no verdict; how its session ended, nobody knows."""
+        if self._closing or hostile:
+            self._summary.fail(f"{name} was lost before it said how its session ended: {reason}")
+        else:
+            self._summary.note(f"{name} was lost while idle: {reason}")
 
     def lose(self, reason: str, *, retry: bool) -> None:
         """Handle the loss of a worker: the running test alone first, then the others, in bounds."""
         self.worker = None
-        self._properties = None
-        if retry:
+        owes = any(not test.done for stretch in self._runs for test in stretch.tests)
+        if retry and not owes:
+            self._lose_idle(f"a worker for {self.shape}", reason)
+        elif retry:
             self._summary.note(f"a worker for {self.shape} was lost: {reason.splitlines()[0]}")
         running = [test for test in self._handed if test.started and not test.done]
         for test in running:
             test.losses += 1
             if test.losses > 1:
-                test.fail(f"the worker was lost twice while this test ran: {reason}")
+                text = f"the worker was lost twice while this test ran: {reason}"
+                test.fail(text, verdict="crash")
                 self._ready(test)
             else:
                 test.reset()
@@ -341,7 +430,8 @@ class Lane:
         self._retry([test for test in running if not test.done])
 
     def _retry(self, suspects: list[Shipped]) -> None:
-        tests, failures = self._runs.popleft()
+        stretch = self._runs.popleft()
+        failures = stretch.failures
         if failures:
             failures -= self._spent
             if failures <= 0:
@@ -349,49 +439,42 @@ class Lane:
                 self._after_run()
                 return
         self._spent = 0
-        others = [test for test in tests if not test.done and test not in suspects]
+        others = [test for test in stretch.tests if not test.done and test not in suspects]
         if others:
-            self._runs.appendleft((others, failures))
+            self._runs.appendleft(_Stretch(others, failures, stretch.following))
         if suspects:
-            self._runs.appendleft((suspects, failures))
+            after = None if others else stretch.following
+            self._runs.appendleft(_Stretch(suspects, failures, after))
         if self._runs:
             self._next_run()
         else:
             self._after_run()
 
-    def give_up(self, cause: str) -> None:
+    def give_up(self, cause: str, verdict: str = "infra") -> None:
         """Make every test of the lane that has no verdict an error that says why."""
         head, *more = cause.splitlines() or [cause]
         self._summary.blame(head)
         text = f"not run: {head}" + ("\n" + "\n".join(more) if more else "")
-        for test in self.tests:
-            if not test.done:
-                test.started = False
-                test.reports.clear()
-                test.fail(text)
-                self._ready(test)
-                text = f"not run: {head}"
+        left = [test for test in self.tests if not test.done]
+        if not left:  # no test can say so
+            self._summary.fail(head)
+        for test in left:
+            test.started = False
+            test.reports.clear()
+            test.fail(text, verdict=verdict)
+            self._ready(test)
+            text = f"not run: {head}"
         self._runs.clear()
         self.busy = False
-        self._closing = True
+        self._closing = self._stopped = True
         if self.worker is not None:
             self.worker.send(orders.Stop(0.0))
-
-
-def _way_out(reason: str, version: str) -> str:
-    """Say how to mend a far side that could not even greet; nothing where that is not known."""
-    if re.search(
-        r"No module named '?(pytest_remotegpu|pytest|msgspec|cloudpickle|pluggy)\b", reason
-    ):
-        return f"{reason}\non the far side: PYTHON -m pip install pytest-remotegpu=={version}"
-    if re.search(r"exit status 12[67]\b|can't start |can't open file ", reason):
-        return f"{reason}\nname the far interpreter with the ini option remotegpu_python"
-    return ""
 
 
 OF_RUNNING_TESTS: Final[Mapping[type, Callable[[Lane, Shipped, Any], None]]] = {
     events.Report: lambda _lane, test, event: test.report(event),
     events.Section: lambda _lane, test, event: test.section(event),
+    events.Memory: Lane._take_memory,  # noqa: SLF001 -- the lane's own table
     events.Finished: Lane._take_finish,  # noqa: SLF001 -- the lane's own table
     events.Crashed: Lane._take_crash,  # noqa: SLF001 -- as above
 }

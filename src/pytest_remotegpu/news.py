@@ -26,19 +26,26 @@ from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.snapshot import SnapshotError
-from pytest_remotegpu.summary import RunSummary
+from pytest_remotegpu.timeline import Timeline
 
-__all__ = ["News"]
+__all__ = ["FAR_ERROR", "KIND", "REFUSAL", "News", "failed_collection"]
 
 MILESTONES: Final = (events.Collected, events.StretchEnded, events.StartFailed, events.Ended)
 
 MOST_FAILED_FILES: Final = 200
+
+KIND: Final = "remotegpu_kind"
+"""An attribute of reports on errors that are none of a file collected here; one of the next two."""
+FAR_ERROR: Final = "collection"
+REFUSAL: Final = "refusal"
+"""The far side, or the mark of a test, makes the whole session one that can't be meant."""
 
 
 class News:
     """Takes in what workers say and hands it to whom it concerns.
 
     :param debug: receives lines for ``--remote-debug``.
+    :ivar collect_errors: how many errors of far collection were reported.
     """
 
     def __init__(
@@ -50,7 +57,7 @@ class News:
         artifacts: Artifacts,
         collection: Collection,
         shipping: Shipping,
-        summary: RunSummary,
+        timeline: Timeline,
         debug: Callable[[str], None],
     ) -> None:
         self._config = config
@@ -59,13 +66,14 @@ class News:
         self._artifacts = artifacts
         self._collection = collection
         self._shipping = shipping
-        self._summary = summary
+        self._summary = replayer.summary
+        self._timeline = timeline
         self._debug = debug
         self._live = terminal.LiveOutput(config)
         self._failed_files: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
+        self._waits: dict[str, str] = {}
         self.collect_errors = 0
-        self.far_status = 0
         self._handlers: dict[type, Callable[[Lane, Worker, Controller, Any], None]] = {
             events.Warned: self._take_warning,
             events.Live: self._take_live,
@@ -78,9 +86,12 @@ class News:
             events.CollectFailed: self._take_collect_failure,
             events.Note: self._take_note,
             events.Collected: self._take_collected,
+            events.Waiting: self._take_waiting,
+            events.Leased: self._take_lease,
+            events.Phases: lambda *_: None,
             events.Ended: lambda *_: None,
         }
-        if config.getoption("capture", "fd") in ("no", "tee-sys"):
+        if shipping.shows_live:
             self._handlers[events.Finished] = self._take_finish
 
     def take(self, said: Said, controller: Controller) -> None:
@@ -91,6 +102,7 @@ class News:
         lane = next((lane for lane in self._lanes.values() if lane.worker is said.worker), None)
         if isinstance(said.what, Lost):
             self._live.end(said.worker.name)
+        self._timeline.take(said)
         self._tell(said)
         if lane is None:
             return
@@ -134,6 +146,8 @@ class News:
             self._replayer.warn(event, "")
 
     def _take_live(self, _l: Lane, worker: Worker, _c: Controller, event: events.Live) -> None:
+        if not self._shipping.shows_live:
+            self._replayer.replay_ready()  # what is shown follows what came before it
         self._live.write(worker.name, event.stream, event.data)
 
     def _take_finish(self, lane: Lane, worker: Worker, _c: Controller, event: events.Event) -> None:
@@ -145,19 +159,22 @@ class News:
         self, lane: Lane, worker: Worker, _c: Controller, event: events.Artifact
     ) -> None:
         self._artifacts.take(lane.open_test(event.item).item.nodeid, event, worker.nonce)
+        for trouble in self._artifacts.troubles:
+            self._summary.note(trouble)
 
     def _take_junit(self, lane: Lane, _w: Worker, _c: Controller, event: events.Junit) -> None:
-        test = lane.open_test(event.item) if event.item >= 0 else None
-        self._replayer.write_junit(test, from_text(event.name), from_text(event.value))
+        name, value = from_text(event.name), from_text(event.value)
+        if event.item >= 0:
+            lane.open_test(event.item).keep_attribute(name, value)
+        else:
+            self._replayer.write_junit(None, name, value)
 
     def _take_session_end(
         self, _l: Lane, worker: Worker, _c: Controller, event: events.SessionEnded
     ) -> None:
         """Keep an exit status that no test accounts for: the session here must not be green."""
-        self.far_status = self.far_status or event.status or 1
-        self._summary.blame(
-            f"the session on {worker.name} failed at its end: {from_text(event.text)}"
-        )
+        text = f"the session on {worker.name} failed at its end: {from_text(event.text)}"
+        self._summary.fail(text, event.status)
 
     def _take_note(self, _l: Lane, _w: Worker, _c: Controller, event: events.Note) -> None:
         self._summary.note(from_text(event.text))
@@ -166,6 +183,20 @@ class News:
         self, _l: Lane, _w: Worker, _c: Controller, event: events.Collected
     ) -> None:
         self._replayer.far_root = from_text(event.root)
+
+    def _take_waiting(
+        self, lane: Lane, worker: Worker, _c: Controller, event: events.Waiting
+    ) -> None:
+        """Say for whom the tests wait: once, and again where that changes."""
+        text = from_text(event.text)
+        if text and self._waits.get(worker.name) != text:
+            terminal.say(self._config, f"waiting for {lane.shape}: {text}")
+        self._waits[worker.name] = text
+
+    def _take_lease(self, lane: Lane, _w: Worker, _c: Controller, event: events.Leased) -> None:
+        cards = [from_text(card) for card in event.cards]
+        lane.lease(cards)
+        self._summary.use(cards)
 
     def _take_log(self, _l: Lane, worker: Worker, _c: Controller, event: events.Log) -> None:
         """Hand a record to whoever listens here: pytest's live log and log file."""
@@ -204,7 +235,8 @@ class News:
             except SnapshotError as error:
                 self._summary.note(f"not sent: {error}")
                 worker.send(orders.Blob(digest, b"", gone=True))
-        self._summary.sent = f"sent {len(event.digests)} files, {sent / 2**10:.1f} KiB"
+        self._summary.sent_files += len(event.digests)
+        self._summary.sent_bytes += sent
 
     def _take_collect_failure(
         self, _l: Lane, _w: Worker, _c: Controller, event: events.CollectFailed
@@ -217,8 +249,18 @@ class News:
         self._failed_files.add(nodeid)
         self.report_collect_error(nodeid, f"on the far side:\n{from_text(event.text)}")
 
-    def report_collect_error(self, nodeid: str, text: str) -> None:
-        """Report an error of far collection as one of collection here would be."""
+    def report_collect_error(self, nodeid: str, text: str, kind: str = FAR_ERROR) -> None:
+        """Report an error of far collection as one of collection here would be.
+
+        :param kind: for whoever gets the report from another process.
+        """
         self.collect_errors += 1
-        report = pytest.CollectReport(nodeid, "failed", text, [])
+        report = failed_collection(nodeid, text, kind)
         self._config.hook.pytest_collectreport(report=report)
+
+
+def failed_collection(nodeid: str, text: str, kind: str) -> pytest.CollectReport:
+    """Make the report of an error that came up in no collection of this process."""
+    report = pytest.CollectReport(nodeid, "failed", text, [])
+    setattr(report, KIND, kind)
+    return report

@@ -1,7 +1,11 @@
-"""Files that a session writes: artifacts under safe names. Trusts no name from far away."""
+"""Files that a session writes: artifacts under safe names. Trusts no name from far away.
+
+No test loses its verdict for a file: what can't be written is missing, and said to be.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -15,7 +19,7 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["Artifacts", "clear", "folder_name", "safe_parts"]
+__all__ = ["Artifacts", "clear", "folder_name", "in_the_way", "safe_parts"]
 
 LEAST: Final = 128
 SLACK: Final = 2**16
@@ -58,13 +62,17 @@ def _portable(part: str) -> str:
 
 @dataclass
 class _Received:
-    """What one attempt of a test has sent: bytes, files that are whole, files that are not yet."""
+    """What one attempt of a test has sent: bytes, files that are whole, files that are not yet.
+
+    :ivar lost: of those that are not whole yet, the ones that could not be written.
+    """
 
     attempt: str
     size: int = 0
     pieces: int = 0
     whole: set[PurePosixPath] = field(default_factory=set)
     open: set[PurePosixPath] = field(default_factory=set)
+    lost: set[PurePosixPath] = field(default_factory=set)
 
 
 class Artifacts:
@@ -72,10 +80,12 @@ class Artifacts:
 
     :param root: the folder for them; made when the first file comes.
     :param limit: bytes that one test may send.
+    :ivar troubles: why files are missing that were sent, each reason once.
     """
 
     def __init__(self, root: Path, limit: int) -> None:
         self.root = root
+        self.troubles: list[str] = []
         self._limit = limit
         self._tests: dict[str, _Received] = {}
 
@@ -99,41 +109,91 @@ class Artifacts:
         :raises ProtocolError: for an unsafe name, or more bytes than allowed.
         """
         name = PurePosixPath(*safe_parts(from_text(piece.name)))
-        folder = self.root / folder_name(nodeid)
-        received = self._tests.get(nodeid)
-        if received is None or received.attempt != attempt:
-            received = self._tests[nodeid] = _Received(attempt)
-            _remove(folder)
+        received = self._received(nodeid, attempt)
         received.size += len(piece.data)
         received.pieces += 1
         if received.size > self._limit or received.pieces * LEAST > self._limit + SLACK:
             raise ProtocolError(f"the artifacts of {nodeid} are larger than {self._limit} bytes")
-        self._write(folder / name, folder, piece.data, begins=name not in received.open)
-        received.open.add(name)
+        begins = name not in received.open
+        if begins:
+            received.open.add(name)
+            received.whole.discard(name)
+        if name not in received.lost and not self._write(nodeid, name, piece.data, begins=begins):
+            received.lost.add(name)
         if piece.last:
             received.open.remove(name)
-            received.whole.add(name)
+            if name not in received.lost:
+                received.whole.add(name)
+            received.lost.discard(name)
 
-    def _write(self, target: Path, folder: Path, data: bytes, *, begins: bool) -> None:
+    def _received(self, nodeid: str, attempt: str) -> _Received:
+        """Give what this attempt has sent; a new one begins with an empty folder."""
+        received = self._tests.get(nodeid)
+        if received is None or received.attempt != attempt:
+            received = self._tests[nodeid] = _Received(attempt)
+            self._trouble(clear(self.root, [nodeid]))
+        return received
+
+    def _trouble(self, text: str) -> None:
+        if text and text not in self.troubles:
+            self.troubles.append(text)
+
+    def _write(self, nodeid: str, name: PurePosixPath, data: bytes, *, begins: bool) -> bool:
+        """Write a piece; say whether that went well."""
+        folder = self.root / folder_name(nodeid)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not target.parent.resolve().is_relative_to(folder.resolve()):
-                raise ProtocolError(f"artifact {target.name!r} would leave its folder")
-            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-            descriptor = os.open(target, flags | (os.O_TRUNC if begins else os.O_APPEND), 0o644)
-            with os.fdopen(descriptor, "ab") as file:
-                file.write(data)
-        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            raise ProtocolError(
-                f"artifact {target.name!r} is a file and a folder at once: {error}"
-            ) from None
+            folder.mkdir(parents=True, exist_ok=True)
+            _write_below(folder, folder / name, data, begins=begins)
+        except OSError as error:
+            self._trouble(f"artifacts are missing: {self.root} can't be written to: {_why(error)}")
+            return False
+        return True
 
 
-def clear(root: Path, nodeids: Iterable[str]) -> None:
-    """Take away what an earlier session left for these tests below ``root``."""
-    if root.is_dir():
-        for nodeid in nodeids:
-            _remove(root / folder_name(nodeid))
+def _write_below(folder: Path, target: Path, data: bytes, *, begins: bool) -> None:
+    """Write a piece of a file below a folder that is there; nothing stays of one that fails."""
+    flags = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+    flags |= os.O_CREAT | os.O_TRUNC if begins else os.O_APPEND
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.parent.resolve().is_relative_to(folder.resolve()):
+            raise ProtocolError(f"artifact {target.name!r} would leave its folder")
+        with os.fdopen(os.open(target, flags, 0o644), "ab") as file:
+            file.write(data)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise ProtocolError(
+            f"artifact {target.name!r} is a file and a folder at once: {error}"
+        ) from None
+    except OSError:
+        with contextlib.suppress(OSError):
+            target.unlink()
+        raise
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def in_the_way(root: Path) -> Path | None:
+    """Give the file that stands where ``root``, or a folder above it, would have to be."""
+    for path in (root, *root.parents):
+        if os.path.lexists(path):
+            return None if os.path.isdir(path) else path  # noqa: PTH112 -- a Path may raise
+    return None
+
+
+def clear(root: Path, nodeids: Iterable[str]) -> str:
+    """Take away what an earlier session left for these tests below ``root``.
+
+    :return: why something of it is left; empty where nothing is.
+    """
+    try:
+        if root.is_dir():
+            for nodeid in nodeids:
+                _remove(root / folder_name(nodeid))
+    except OSError as error:
+        return f"files of an earlier run are left in {root}: {_why(error)}"
+    return ""
 
 
 def _remove(folder: Path) -> None:

@@ -17,7 +17,6 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_remotegpu.config import Settings
-    from pytest_remotegpu.control import Control
 
 RUNNER = "remotegpu-runner"
 CONTROLLER = "remotegpu-controller"
@@ -50,6 +49,23 @@ ARGUMENTS = {
         "DIR",
         "the folder for files that tests write to artifacts_dir",
     ),
+    "--remote-timeout": (
+        "remote_timeout",
+        "SECONDS",
+        "for one shipped test, set-up and tear-down included (600; 0 for no limit)",
+    ),
+    "--remote-run-timeout": (
+        "remote_run_timeout",
+        "SECONDS",
+        "for all that runs far away; at the limit the session ends with its reports complete",
+    ),
+    "--remote-wait": (
+        "remote_wait",
+        "SECONDS",
+        "to wait for cards that others hold (300; 0 for ever)",
+    ),
+    "--remote-fresh": ("remote_fresh", None, "use no warm process, and leave none behind"),
+    "--remote-timeline": ("remote_timeline", None, "print the phases of the run with their times"),
 }
 
 
@@ -142,11 +158,7 @@ def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the controller where a far side is asked for."""
-    if (
-        config.pluginmanager.has_plugin(RUNNER)
-        or INSIDE in os.environ
-        or hasattr(config, "workerinput")
-    ):
+    if config.pluginmanager.has_plugin(RUNNER) or INSIDE in os.environ:
         return
     from pytest_remotegpu.errors import UsageError
 
@@ -196,11 +208,30 @@ def settings_of(config: pytest.Config) -> Settings:
     return settings
 
 
-def _control(config: pytest.Config) -> Control | None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Refuse what would go its own way before any session is configured."""
+    if not getattr(config.option, "looponfail", False):
+        return
+    from pytest_remotegpu.errors import UsageError
+
+    try:
+        spec = settings_of(config).spec
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    if spec is not None:
+        raise pytest.UsageError("--looponfail and --remote do not go together; leave out one")
+
+
+def _control(config: pytest.Config) -> object | None:
     settings = settings_of(config)
+    if settings.artifacts:
+        from pytest_remotegpu.inplace import check_artifacts_root
+
+        check_artifacts_root(config, settings.artifacts)
     if settings.spec is None and not settings.plan:
         return None
-    from pytest_remotegpu.control import make
+    from pytest_remotegpu.takeover import make
 
     return make(config, settings, config.stash[START])
 

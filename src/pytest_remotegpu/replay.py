@@ -5,21 +5,25 @@ Knows nothing of workers or lanes; what it is given is settled.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
-from pytest_remotegpu.reports import Shipped, synthesised_warning
+from pytest_remotegpu.reports import BUILTIN, Shipped, synthesised_warning
 from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["Replayer"]
 
 MOST_WARNINGS = 1_000
 """Different warnings of collections that are remembered, and so recorded at all."""
+OURS = "remotegpu-controller"
+"""The name of the plugin that answers."""
 MISSING_FILE = re.compile(r"No such file or directory: '([^'\n]+)'")
 
 
@@ -27,7 +31,9 @@ class Replayer:
     """Keeps tests that have their verdict, and replays each whole, in order of arrival.
 
     :param summary: is told of each.
+    :ivar unknown: where it is a list, warnings that pytest-xdist can't carry go there, unrecorded.
     :param why_left_out: explains why a path did not travel.
+    :param noticing: what each report is shown in: a terminal that is gone costs no further ones.
     :ivar far_root: the project's folder there, once it is known.
     :ivar ready: tests to replay.
     :ivar replayed: how many have been.
@@ -38,31 +44,39 @@ class Replayer:
         config: pytest.Config,
         summary: RunSummary,
         why_left_out: Callable[[str], str | None],
+        noticing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._config = config
-        self._summary = summary
+        self.summary = summary
         self._why_left_out = why_left_out
+        self._noticing = noticing
         self._current: Shipped | None = None
         self._present: list[Any] = []
         self._caller: Callable[..., Any] = config.hook.pytest_runtest_protocol
         self._warnings: set[tuple[str, ...]] = set()
+        self.unknown: list[tuple[events.Warned, str]] | None = None
         self.far_root = ""
         self.ready: list[Shipped] = []
         self.replayed = 0
 
-    def replay_ready(self) -> None:
-        """Replay all tests that are complete, those included that become so meanwhile."""
+    def replay_ready(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Replay all tests that are complete, those included that become so meanwhile.
+
+        :param until: says after each test whether no further one is to be shown.
+        """
         while self.ready:
-            waiting, self.ready[:] = list(self.ready), []
-            for place, test in enumerate(waiting):
-                try:
-                    self._replay(test)
-                except BaseException:
-                    self.ready[:0] = waiting[place + 1 :]
-                    raise
+            self._replay(self.ready.pop(0))
+            if until():
+                return
 
     def _replay(self, test: Shipped) -> None:
         """Pass a test through the hook of local tests, with our answer in the place of theirs."""
+        with self.showing(test):
+            self._protocol()(item=test.item, nextitem=None)
+
+    @contextlib.contextmanager
+    def showing(self, test: Shipped) -> Iterator[None]:
+        """Make ready to answer for one test in the block, and do after it what comes after."""
         for report in test.reports:
             if report.failed:
                 self._explain(report)
@@ -71,14 +85,17 @@ class Replayer:
             watched(item=test.item, result=test.result())
         self._current = test
         self.replayed += 1
+        for name, value in test.said.attributes:
+            self.write_junit(test, name, value)
         try:
-            self._protocol()(item=test.item, nextitem=None)
+            yield
         finally:
             self._current = None
         for warning in test.said.warnings:
             self.warn(warning, test.item.nodeid)
+        self.summary.came_to(test.verdict)
         if test.worker:
-            self._summary.ran(test.shape, test.item.nodeid, test.seconds)
+            self.summary.ran(test.shape, test.item.nodeid, test.seconds)
         test.forget()
 
     def _explain(self, report: pytest.TestReport) -> None:
@@ -93,7 +110,7 @@ class Replayer:
         manager = self._config.pluginmanager
         present = manager.hook.pytest_runtest_protocol.get_hookimpls()
         if present != self._present:
-            ours = manager.get_plugin("remotegpu-controller")
+            ours = manager.get_plugin(OURS)
             foreign = [
                 impl.plugin
                 for impl in present
@@ -109,10 +126,13 @@ class Replayer:
         if test is None or test.item is not item:
             return None
         hook = item.ihook
-        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        with self._noticing():
+            hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in test.reports:
-            hook.pytest_runtest_logreport(report=report)
-        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+            with self._noticing():
+                hook.pytest_runtest_logreport(report=report)
+        with self._noticing():
+            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def settle(self, report: pytest.TestReport) -> None:
@@ -138,6 +158,10 @@ class Replayer:
         message = synthesised_warning(event)
         if (event.when != "runtest" or not nodeid) and not self._is_new(message):
             return
+        if self.unknown is not None and not _is_carried(message):
+            if len(self.unknown) < MOST_WARNINGS:
+                self.unknown.append((event, nodeid))
+            return
         place = event.location
         location = place and (from_text(place[0]), place[1], from_text(place[2]))
         self._config.hook.pytest_warning_recorded.call_historic(
@@ -160,3 +184,16 @@ class Replayer:
             return False
         self._warnings.add(key)
         return True
+
+
+def _is_carried(warning: Any) -> bool:
+    """Say whether pytest-xdist gets a warning to the user's process.
+
+    It imports the class there by its name, and takes no lone surrogates.
+    """
+    texts = f"{warning.message}{warning.filename}{warning.line}"
+    try:
+        texts.encode()
+    except UnicodeEncodeError:
+        return False
+    return warning.category in BUILTIN.values()

@@ -6,6 +6,7 @@ Rebuilds data only: nothing that came from far away runs here, or says what to i
 from __future__ import annotations
 
 import builtins
+import math
 import re
 import warnings
 from dataclasses import dataclass, field
@@ -23,7 +24,8 @@ __all__ = ["Result", "Shipped", "synthesised_warning"]
 
 RERUN: Final[str] = "rerun"
 OUTCOMES: Final[frozenset[str]] = frozenset({"passed", "failed", "skipped", RERUN})
-"""Pytest's own, and the one that pytest-rerunfailures adds."""
+"""Pytest's own, and the one that pytest-rerunfailures adds; a report of any other decides nothing.
+"""
 PHASES: Final = frozenset({"setup", "call", "teardown"})
 OWN_FIELDS: Final = frozenset(
     {"nodeid", "location", "keywords", "outcome", "longrepr", "when", "sections", "duration"}
@@ -31,6 +33,8 @@ OWN_FIELDS: Final = frozenset(
 )
 MOST_PENDING: Final = 256 * 2**20
 """Bytes that one test may keep waiting here; workers cut their output well below."""
+MOST_MEMORY: Final = 2**50
+"""Bytes that the cards of one host may have together."""
 BUILTIN: Final = {
     f"builtins.{name}": value
     for name, value in vars(builtins).items()
@@ -62,16 +66,21 @@ class Result:
 class Attempt:
     """What one run of a test has said so far; made when it starts, let go once it is shown."""
 
-    __slots__ = ("bytes", "keywords", "pieces", "reports", "sections", "settled", "warnings")
+    __slots__ = (
+        *("attributes", "bytes", "keywords", "measured", "pieces", "reports"),
+        *("sections", "settled", "warnings"),
+    )
 
     def __init__(self) -> None:
         self.reports: list[pytest.TestReport] = []
         self.warnings: list[events.Warned] = []
+        self.attributes: list[tuple[str, str]] = []
         self.settled: dict[int, tuple[str, str]] = {}
         self.sections: list[tuple[str, str]] = []
         self.pieces: list[bytes] = []
         self.keywords: dict[str, Any] = {}
         self.bytes = 0
+        self.measured = False
 
     def weigh(self, size: int) -> None:
         """Count bytes that wait here.
@@ -95,6 +104,8 @@ class Shipped:
     :ivar done: whether it has its verdict.
     :ivar losses: how many workers were lost while it ran.
     :ivar properties: what is added to its reports' user properties: backend, GPUs and worker.
+    :ivar verdict: what it came to where it could say nothing itself; see :meth:`fail`.
+    :ivar timeout: seconds that it may take, where its own mark says so; 0 for no limit.
     """
 
     item: pytest.Item
@@ -106,6 +117,8 @@ class Shipped:
     worker: str = ""
     gpu: str = ""
     properties: tuple[tuple[str, object], ...] = ()
+    timeout: float | None = None
+    verdict: str = ""
     said: Attempt = NOTHING
 
     def start(self, worker: str, gpu: str, properties: tuple[tuple[str, object], ...]) -> None:
@@ -155,6 +168,14 @@ class Shipped:
             from_text(text)
         self.said.warnings.append(event)
 
+    def keep_attribute(self, name: str, value: str) -> None:
+        """Keep an attribute of the test's element in the junit file for the replay.
+
+        :raises ProtocolError: for too many of them.
+        """
+        self.said.weigh(len(name) + len(value) + 100)
+        self.said.attributes.append((name, value))
+
     def report(self, event: events.Report) -> None:
         """Take in a report.
 
@@ -180,12 +201,29 @@ class Shipped:
         report.user_properties = [*report.user_properties, *self.properties]
         said.reports.append(report)
 
+    def measure(self, event: events.Memory) -> None:
+        """Add what the test did with GPU memory to the user properties of its reports.
+
+        :raises ProtocolError: for a second word on it, or more than cards can have.
+        """
+        if self.said.measured:
+            raise ProtocolError(f"the memory of {self.item.nodeid!r} came twice")
+        if max(event.allocated, event.reserved, abs(event.leaked), event.total) > MOST_MEMORY:
+            raise ProtocolError(f"more memory than cards can have: {event!r}")
+        self.said.measured = True
+        found = [("remotegpu_peak_allocated", event.allocated)]
+        found.append(("remotegpu_peak_reserved", event.reserved))
+        if event.leaked > 0:
+            found.append(("remotegpu_leaked", event.leaked))
+        for report in self.reports:
+            report.user_properties += found
+
     def complete(self) -> bool:
         """Say whether the last attempt at the test has each phase, once and in order, to its end.
 
         Attempts before it must have ended in a rerun, as pytest-rerunfailures reports them.
         """
-        own = [report for report in self.reports if type(report) is pytest.TestReport]
+        own = [report for report in self.reports if _counts(report)]
         starts = [place for place, report in enumerate(own) if report.when == "setup"]
         if not starts or starts[0] != 0:
             return False
@@ -218,8 +256,16 @@ class Shipped:
             )
         )
 
-    def fail(self, text: str, sections: list[tuple[str, str]] | None = None) -> None:
-        """Make it failed, in the phase that was running."""
+    def fail(
+        self, text: str, sections: list[tuple[str, str]] | None = None, verdict: str = "infra"
+    ) -> None:
+        """Make it failed, in the phase that was running.
+
+        :param verdict: what it came to, since that is no outcome of its own: ``crash``,
+            ``timeout``, ``infra`` for want of a far side, or ``budget`` for a limit of the run.
+        """
+        self.verdict = verdict
+        self.properties = (*self.properties, ("remotegpu_verdict", verdict))
         self.reports[:] = [report for report in self.reports if report.when != "teardown"]
         phases = {report.when for report in self.reports}
         if "call" in phases or ("setup" in phases and not self._setup_passed()):
@@ -233,17 +279,33 @@ class Shipped:
             self.add("call", "failed", text, sections)
         self.add("teardown", "passed", None)
 
+    def spoil_teardown(self, text: str) -> None:
+        """Let its tear-down have failed, since something failed here that belongs to it."""
+        last = self.reports[-1]
+        if last.when == "teardown" and last.failed:
+            last.sections.append(("Torn down here", text))
+            return
+        if last.when == "teardown":
+            self.reports.pop()
+        self.add("teardown", "failed", text)
+
     def _setup_passed(self) -> bool:
         return any(report.when == "setup" and report.passed for report in self.reports)
 
     @property
     def seconds(self) -> float:
-        """How long its phases took together."""
-        return sum(report.duration for report in self.reports)
+        """How long its phases took together, as far as they are numbers that can be added."""
+        return sum(report.duration for report in self.reports if math.isfinite(report.duration))
 
     def result(self) -> Result:
         """Give what other plugins may see of it."""
         return Result(self.worker, self.shape, self.gpu, self.reports)
+
+
+def _counts(report: pytest.TestReport) -> bool:
+    """Say whether a report is one of a phase, and no part of a test or word of another plugin."""
+    known = report.when in PHASES and report.outcome in OUTCOMES
+    return known and type(report) is pytest.TestReport
 
 
 def _drop_methods(data: dict[str, Any]) -> None:
@@ -290,8 +352,14 @@ class _Representation:
 
 
 def _from_data(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
+    longrepr = data["longrepr"]
+    is_final = not isinstance(longrepr, dict)
+    if is_final:  # pytest would look into it for the names of a traceback's parts
+        data["longrepr"] = None
     try:
         report = config.hook.pytest_report_from_serializable(config=config, data=data)
+        if is_final and isinstance(report, pytest.TestReport):
+            report.longrepr = longrepr
         _check(report)
     except ProtocolError:
         raise
@@ -307,8 +375,6 @@ def _check(report: Any) -> None:
     """See that a rebuilt report can be shown and written by everybody who will."""
     if not isinstance(report, pytest.TestReport):
         raise ProtocolError(f"a report of the unknown kind {type(report).__name__!r}")
-    if report.when not in PHASES or report.outcome not in OUTCOMES:
-        raise ProtocolError(f"a report of phase {report.when!r} with outcome {report.outcome!r}")
     properties = report.user_properties
     if not isinstance(properties, list) or not all(map(_is_property, properties)):
         raise ProtocolError("a report whose user_properties are no pairs")
@@ -318,7 +384,7 @@ def _check(report: Any) -> None:
         report.longrepr = "the far side sent no traceback"
     longrepr = report.longrepr
     if report.skipped and not hasattr(report, "wasxfail"):
-        _check_skip(longrepr)
+        _check_skip(report)
     elif longrepr is not None and not isinstance(longrepr, str | tuple):
         str(longrepr)
         crash = getattr(longrepr, "reprcrash", None)
@@ -327,23 +393,23 @@ def _check(report: Any) -> None:
 
 
 def _is_property(pair: Any) -> bool:
-    match pair:
-        case (str(), _):
-            return isinstance(pair, tuple | list)
-    return False
+    return isinstance(pair, tuple | list) and len(pair) == 2  # noqa: PLR2004 -- a pair
 
 
 def _check_settled(settled: Any) -> tuple[str, str]:
     match settled:
-        case (str() as outcome, str() as text) if outcome in OUTCOMES:
+        case (str() as outcome, str() as text):
             return outcome, text
     raise ProtocolError(f"a settled outcome that reads {settled!r}")
 
 
-def _check_skip(longrepr: Any) -> None:
+def _check_skip(report: pytest.TestReport) -> None:
+    """See that a skip has its place and its reason, which those who write it take for granted."""
+    longrepr: Any = report.longrepr
     if longrepr is None or isinstance(longrepr, str):
-        return
-    if not (isinstance(longrepr, tuple) and [type(part) for part in longrepr] == [str, int, str]):
+        path, lineno, _name = report.location
+        report.longrepr = (path, lineno or 0, longrepr or "")
+    elif not (isinstance(longrepr, tuple) and [type(part) for part in longrepr] == [str, int, str]):
         raise ProtocolError(f"a skip whose reason is {longrepr!r}")
 
 

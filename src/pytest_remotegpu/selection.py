@@ -15,7 +15,7 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import MarkerError, UsageError
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["near_misses", "own_marker", "shape_of", "shapes_of"]
+__all__ = ["near_misses", "own_marker", "shape_of", "shapes_of", "timeouts_of"]
 
 MOST_ERRORS = 10
 OWN_LINE = f"{gpu.SIGNATURE}: run this test where GPUs are; see pytest-remotegpu"
@@ -30,21 +30,41 @@ def own_marker(lines: Iterable[str]) -> bool:
     return gpu.MARK in names
 
 
-def shape_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> Shape | None:
-    """Merge the marks of a test; ``None`` for a test that has none.
+Mark = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+
+def _marks_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> list[Mark]:
+    """Give the arguments of a test's marks, nearest first.
 
     Those of its parameters are the nearest; pytest itself gives them after those of the function.
-
-    :raises MarkerError: for an ill-formed mark.
     """
     callspec: Any = getattr(item, "callspec", None)
     of_parameters = () if callspec is None else callspec.marks
-    marks = [
+    return [
         (mark.args, mark.kwargs) if mark.name == gpu.MARK else ((), aliases[mark.name])
         for mark in (*of_parameters, *item.iter_markers())
         if mark.name == gpu.MARK or mark.name in aliases
     ]
+
+
+def shape_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> Shape | None:
+    """Merge the marks of a test; ``None`` for a test that has none.
+
+    :raises MarkerError: for an ill-formed mark.
+    """
+    marks = _marks_of(item, aliases)
     return gpu.merge_marks(marks) if marks else None
+
+
+def timeouts_of(
+    items: Iterable[pytest.Item], aliases: Mapping[str, Mapping[str, Any]]
+) -> dict[pytest.Item, float]:
+    """Give the limit, in seconds, of each test whose marks set one.
+
+    :raises MarkerError: for an ill-formed mark.
+    """
+    arguments = {item: gpu.merge_arguments(_marks_of(item, aliases)) for item in items}
+    return {item: float(said["timeout"]) for item, said in arguments.items() if "timeout" in said}
 
 
 def shapes_of(items: Sequence[pytest.Item], settings: Settings) -> list[Shape | None]:
@@ -69,10 +89,16 @@ def shapes_of(items: Sequence[pytest.Item], settings: Settings) -> list[Shape | 
 def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:
     """Send tests without a mark along with those that ask for least.
 
-    A worker of their own would be started, and paid for, for nothing.
+    A worker of their own would be started, and paid for, for nothing. But they have not asked for
+    any variables, so they never run in a worker that has some.
     """
-    least = min((shape for shape in shapes if shape is not None), default=Shape(0))
+    found = [shape for shape in shapes if shape is not None and not shape.env]
+    least = min(found, key=lambda shape: (_is_choosy(shape), shape), default=Shape(0))
     return [shape or least for shape in shapes]
+
+
+def _is_choosy(shape: Shape) -> bool:
+    return shape != Shape(shape.count)
 
 
 def _report(errors: list[str], *, own: bool) -> str:

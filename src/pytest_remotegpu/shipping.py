@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,11 +22,12 @@ from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.reports import Shipped
 
-__all__ = ["Shipping", "Start"]
+__all__ = ["Sender", "Shipping", "Start"]
 
 OURS: Final = (
     "remotegpu",
@@ -34,6 +36,11 @@ OURS: Final = (
     "remote_plan",
     "remote_debug",
     "remote_artifacts",
+    "remote_timeout",
+    "remote_run_timeout",
+    "remote_wait",
+    "remote_fresh",
+    "remote_timeline",
 )
 IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
 """Reporters of editors, which must speak once and so are not loaded there."""
@@ -55,6 +62,20 @@ class Start:
     cwd: str = field(default_factory=os.getcwd)
 
 
+@dataclass(frozen=True)
+class Sender:
+    """This process, where it is one of several that pytest-xdist has for one session.
+
+    :ivar worker: what pytest-xdist calls it; empty where the session has this process only.
+    :ivar workers: how many there are. :ivar run: the session's id. :ivar argv: its arguments.
+    """
+
+    worker: str = ""
+    workers: int = 0
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    argv: list[str] = field(default_factory=list)
+
+
 class Shipping:
     """Builds the orders of one session.
 
@@ -69,12 +90,14 @@ class Shipping:
         collection: Collection,
         *,
         ships_tree: bool,
+        sender: Sender,
     ) -> None:
         self._config = config
         self._settings = settings
         self.start = start
         self._collection = collection
         self._ships_tree = ships_tree
+        self.sender = sender
         self.snapshot: snapshot.Snapshot | None = None
         self._parsed = {
             name: list(value) if isinstance(value, list) else value
@@ -118,15 +141,15 @@ class Shipping:
         tests: list[Shipped],
         run: orders.Run,
         variables: dict[str, str],
-        context: dict[str, Any],
+        workers: int,
     ) -> orders.Order:
         """Build the order for one worker.
 
         :param variables: as :meth:`environ` gave them.
-        :param context: further plain data for the runner.
+        :param workers: how many workers this process has.
         """
         items = [test.item for test in tests]
-        ids = tuple(item.nodeid for item in items)
+        ids = tuple(self._collection.id_of(item) for item in items)
         draft: dict[str, Any] = {
             "args": self._arguments(),
             "variables": dict(variables),
@@ -145,18 +168,27 @@ class Shipping:
             tree=None
             if self.snapshot is None
             else [_file(entry) for entry in self.snapshot.entries],
-            variables={} if here else draft["variables"],
+            variables=({} if here else draft["variables"]) | dict(worker.shape.env),
             environ=draft["variables"] if here else None,
-            options=self._options(draft["args"], self._collection.files(items), context),
+            options=self._options(draft["args"], self._collection.files(items), workers),
             max_artifact=self._settings.max_artifact,
-            total=len(tests),
             payload=self._payload(list(ids)),
             run=run,
+            needs=_needs(worker.shape),
+            limits=self._limits(tests),
         )
 
-    def _options(
-        self, args: list[str], files: list[str], context: dict[str, Any]
-    ) -> orders.Options:
+    def _limits(self, tests: list[Shipped]) -> orders.Limits:
+        own = {place: test.timeout for place, test in enumerate(tests) if test.timeout is not None}
+        return orders.Limits(timeout=self._settings.timeout, wait=self._settings.wait, tests=own)
+
+    @property
+    def shows_live(self) -> bool:
+        """Whether the output of tests is shown while they run; pytest-xdist never does."""
+        alone = not self.sender.worker
+        return alone and self._config.getoption("capture", "fd") in ("no", "tee-sys")
+
+    def _options(self, args: list[str], files: list[str], workers: int) -> orders.Options:
         """Say how the far session is to be: as this one, where a user could see the difference."""
         here = not self._ships_tree
         path = self.start.path
@@ -170,10 +202,14 @@ class Shipping:
             umask=_umask(),
             color="yes" if self._terminal_markup() else "no",
             width=self._terminal_width(),
-            live=self._config.getoption("capture", "fd") in ("no", "tee-sys"),
+            live=self.shows_live,
             log_level=self._log_level(),
             junit=self._junit_family(),
-            **context,
+            workers=self.sender.workers or workers,
+            run=self.sender.run,
+            shown_worker=self.sender.worker,
+            shown_argv=self.sender.argv or self.start.argv,
+            python=environment.interpreter_options(sys.orig_argv),
         )
 
     def _arguments(self) -> list[str]:
@@ -187,6 +223,9 @@ class Shipping:
                 kept.append(argument)
         if self._config.pluginmanager.has_plugin("pytest_cov"):
             kept.append("--no-cov")
+        own = self._config.getoption("basetemp", None)
+        if self.sender.worker and own and not self._ships_tree:
+            kept.append(f"--basetemp={own}")
         return kept
 
     def _payload(self, ids: list[str]) -> bytes:
@@ -233,8 +272,8 @@ class Shipping:
         return min(levels, default=None)
 
     def _junit_family(self) -> str:
-        """Give the format of the junit file, where one is written."""
-        given = self._config.getoption("xmlpath", None)
+        """Give the format of the junit file, where this process writes one."""
+        given = self._config.getoption("xmlpath", None) and not self.sender.worker
         return str(self._config.getini("junit_family")) if given else ""
 
     def _level(self, name: str) -> int:
@@ -244,6 +283,14 @@ class Shipping:
             if value:
                 return int(getattr(logging, str(value).upper(), value))
         return logging.getLogger().level
+
+
+def _needs(shape: Shape) -> orders.Needs:
+    return orders.Needs(
+        type=list(shape.type),
+        min_memory_gib=shape.min_memory_gib,
+        min_capability=shape.min_capability,
+    )
 
 
 def _file(entry: snapshot.Entry) -> orders.File:

@@ -5,15 +5,27 @@ Knows nothing of pytest, of workers or of whoever reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 from pytest_remotegpu.gpu import Shape
 
-MOST_NAMES = 10
-MOST_NOTES = 100
+__all__ = ["Phase", "RunSummary", "ShapeSummary"]
 
-__all__ = ["RunSummary", "ShapeSummary"]
+MOST_NAMES: Final = 10
+MOST_NOTES: Final = 100
+MOST_PHASES: Final = 10_000
+VERDICTS: Final = {
+    "budget": "not run for a limit of the run",
+    "crash": "crashed",
+    "infra": "not run for want of a far side",
+    "timeout": "timed out",
+}
+MOST_LEAKS: Final = 5
+LEAST_LEAK: Final = 2**20
+"""Bytes below which memory that stays in use is not worth a line."""
 
 
 @dataclass
@@ -24,6 +36,7 @@ class ShapeSummary:
     :ivar tests: how many came back.
     :ivar seconds: of the tests' phases.
     :ivar slowest: the longest test and its seconds.
+    :ivar peak: the test that had most GPU memory at once, and those bytes.
     """
 
     shape: Shape
@@ -31,6 +44,29 @@ class ShapeSummary:
     tests: int = 0
     seconds: float = 0.0
     slowest: tuple[float, str] = (0.0, "")
+    peak: tuple[int, str] = (0, "")
+
+    def add(self, other: ShapeSummary) -> None:
+        """Take in what ran on the same shape elsewhere."""
+        self.workers += other.workers
+        self.tests += other.tests
+        self.seconds += other.seconds
+        self.slowest = max(self.slowest, other.slowest)
+        self.peak = max(self.peak, other.peak)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of the run.
+
+    :ivar who: the worker's name; ``here`` for this side.
+    :ivar start: seconds since the session began. :ivar seconds: how long it took.
+    """
+
+    who: str
+    name: str
+    start: float
+    seconds: float
 
 
 @dataclass
@@ -39,18 +75,33 @@ class RunSummary:
 
     :ivar where: the far side in words.
     :ivar real: whether GPUs were used at all.
+    :ivar cards: those that tests had, in words.
+    :ivar sent_files: how many files travelled, and in ``sent_bytes``, how many bytes they were.
     :ivar causes: what went wrong apart from tests, once each.
+    :ivar status: the exit status that this makes of a session that would be green.
+    :ivar leaks: the tests after which most GPU memory stayed in use, and those bytes.
+    :ivar verdicts: how many tests came to a ``crash``, a ``timeout``, to nothing for want of a far
+        side (``infra``) or for a limit of the run (``budget``); the others have their own outcome.
+    :ivar phases: the parts of the run, in the order in which they were noticed.
+    :ivar began: when the session did, in seconds since the epoch.
     """
 
     where: str = ""
     real: bool = False
+    cards: list[str] = field(default_factory=list)
     shapes: dict[Shape, ShapeSummary] = field(default_factory=dict)
     artifacts: int = 0
     artifact_names: list[str] = field(default_factory=list)
     artifacts_dir: str = ""
-    sent: str = ""
+    sent_files: int = 0
+    sent_bytes: int = 0
     causes: list[str] = field(default_factory=list)
+    status: int = 0
     notes: list[str] = field(default_factory=list)
+    leaks: list[tuple[int, str]] = field(default_factory=list)
+    verdicts: dict[str, int] = field(default_factory=dict)
+    phases: list[Phase] = field(default_factory=list)
+    began: float = field(default_factory=time.time)
 
     def of(self, shape: Shape) -> ShapeSummary:
         """Give the part of one shape."""
@@ -63,33 +114,131 @@ class RunSummary:
         part.seconds += seconds
         part.slowest = max(part.slowest, (seconds, nodeid))
 
+    def used(self, shape: Shape, nodeid: str, peak: int, leaked: int) -> None:
+        """Count the GPU memory of one test.
+
+        :param peak: the most bytes that it had at once. :param leaked: those that it left in use.
+        """
+        part = self.of(shape)
+        part.peak = max(part.peak, (peak, nodeid))
+        self._leak([(leaked, nodeid)])
+
+    def _leak(self, found: Iterable[tuple[int, str]]) -> None:
+        large = [leak for leak in (*self.leaks, *found) if leak[0] > LEAST_LEAK]
+        self.leaks = sorted(large, reverse=True)[:MOST_LEAKS]
+
+    def came_to(self, verdict: str, number: int = 1) -> None:
+        """Count tests whose outcome is not their own; an empty verdict counts for nothing."""
+        if verdict:
+            self.verdicts[verdict] = self.verdicts.get(verdict, 0) + number
+
     def blame(self, cause: str) -> None:
         """Keep a cause, once."""
         if cause and cause not in self.causes:
             self.causes.append(cause)
+
+    def fail(self, cause: str, status: int = 1) -> None:
+        """Keep a cause for which the session can't be green."""
+        self.status = self.status or status or 1
+        self.blame(cause)
 
     def note(self, text: str) -> None:
         """Keep a line for the user, once."""
         if text and text not in self.notes and len(self.notes) < MOST_NOTES:
             self.notes.append(text if len(self.notes) + 1 < MOST_NOTES else "... and more")
 
+    def use(self, cards: Iterable[str]) -> None:
+        """Keep the cards that tests have, each once."""
+        self.cards += [card for card in dict.fromkeys(cards) if card not in self.cards]
+
+    def phase(self, who: str, name: str, start: float, seconds: float) -> None:
+        """Keep a part of the run; see :class:`Phase`."""
+        if len(self.phases) < MOST_PHASES:
+            self.phases.append(Phase(who, name, start, seconds))
+
+    # several processes, one session
+
+    def to_plain(self) -> dict[str, Any]:
+        """Give it as dicts, lists, tuples, texts and numbers only."""
+        parts = [asdict(part) for part in self.shapes.values()]
+        phases = [asdict(phase) for phase in self.phases]
+        return {**vars(self), "shapes": parts, "phases": phases}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> RunSummary:
+        """Undo :meth:`to_plain`; tuples may have become lists meanwhile, as in JSON."""
+        parts = [_part(part) for part in data["shapes"]]
+        phases = [Phase(**phase) for phase in data["phases"]]
+        return cls(**{**data, "shapes": {part.shape: part for part in parts}, "phases": phases})
+
+    def add(self, other: RunSummary) -> None:
+        """Take in the summary of another process of the same session."""
+        self.where = self.where or other.where
+        self.real = self.real or other.real
+        self.use(other.cards)
+        for shape, part in other.shapes.items():
+            self.of(shape).add(part)
+        self.artifacts += other.artifacts
+        self.artifact_names = sorted({*self.artifact_names, *other.artifact_names})
+        self.artifacts_dir = self.artifacts_dir or other.artifacts_dir
+        self.sent_files += other.sent_files
+        self.sent_bytes += other.sent_bytes
+        self._leak(other.leaks)
+        for verdict, number in other.verdicts.items():
+            self.came_to(verdict, number)
+        self.status = self.status or other.status
+        for cause in other.causes:
+            self.blame(cause)
+        for note in other.notes:
+            self.note(note)
+        later = other.began - self.began
+        for phase in other.phases:
+            self.phase(phase.who, phase.name, phase.start + later, phase.seconds)
+
+    # for people
+
     def lines(self) -> Iterable[str]:
         """Write the closing summary."""
         for part in sorted(self.shapes.values(), key=lambda part: part.shape):
             seconds, nodeid = part.slowest
+            most, largest = part.peak
             yield (
                 f"{part.shape}   {part.workers} worker{'s' if part.workers != 1 else ''}   "
                 f"{part.tests} test{'s' if part.tests != 1 else ''}   {part.seconds:.2f} s   "
                 f"longest {seconds:.2f} s {nodeid}"
-            ).rstrip()
+            ).rstrip() + (f"   peak {_size(most)} {largest}" if most else "")
         if self.where:
-            yield f"on {self.where}" + ("" if self.real else " (no GPU was used)")
-        if self.sent:
-            yield self.sent
+            cards = f": {', '.join(self.cards)}" if self.cards else ""
+            yield f"on {self.where}{cards}" + ("" if self.real else " (no GPU was used)")
+        if self.sent_files:
+            yield f"sent {self.sent_files} files, {self.sent_bytes / 2**10:.1f} KiB"
         if self.artifacts:
             yield f"artifacts: {self.artifacts} in {self.artifacts_dir}"
             yield from (f"  {name}" for name in self.artifact_names[:MOST_NAMES])
             if len(self.artifact_names) > MOST_NAMES:
                 yield f"  ... and {len(self.artifact_names) - MOST_NAMES} more"
+        if self.verdicts:
+            counts = ", ".join(f"{n} {VERDICTS[name]}" for name, n in sorted(self.verdicts.items()))
+            yield f"apart from outcomes of their own: {counts}"
         yield from (f"note: {text}" for text in self.notes)
+        for grown, nodeid in self.leaks:
+            yield f"note: GPU memory grew by {_size(grown)} in {nodeid} and stayed"
         yield from (f"cause: {text}" for text in self.causes)
+
+
+def _size(count: int) -> str:
+    """Write a number of bytes as people do."""
+    for unit, power in (("GiB", 30), ("MiB", 20)):
+        if count >= 2**power:
+            return f"{count / 2**power:.1f} {unit}"
+    return f"{count / 2**10:.1f} KiB"
+
+
+def _part(data: Mapping[str, Any]) -> ShapeSummary:
+    fields = {name: _tuples(value) for name, value in data.items() if name != "shape"}
+    shape = {name: _tuples(value) for name, value in data["shape"].items()}
+    return ShapeSummary(shape=Shape(**shape), **fields)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

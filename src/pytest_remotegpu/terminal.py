@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 
 import pytest
 
@@ -18,7 +19,7 @@ _Source = tuple[str, int]
 MOST_KEPT = 2**16
 """Characters of a line that wait for its end."""
 
-__all__ = ["LiveOutput", "debug", "write_summary"]
+__all__ = ["LiveOutput", "debug", "say", "write_summary", "write_timeline"]
 
 
 class LiveOutput:
@@ -90,9 +91,34 @@ def write_summary(reporter: pytest.TerminalReporter, summary: RunSummary) -> Non
             reporter.line(line)
 
 
+def write_timeline(reporter: pytest.TerminalReporter, lines: Iterable[str]) -> None:
+    """Write the section that ``--remote-timeline`` asks for."""
+    reporter.section("remote timeline")
+    reporter.line("worker, seconds since the session began, duration, phase")
+    for line in lines:
+        reporter.line(line)
+
+
 def debug(config: pytest.Config, text: str) -> None:
     """Write a line of the log that ``--remote-debug`` asks for."""
+    say(config, text, "remote debug")
+
+
+def say(config: pytest.Config, text: str, head: str = "remote") -> None:
+    """Write a line in the midst of the tests.
+
+    A process of pytest-xdist has no terminal; its stderr is that of the session.
+    """
+    workerinput = getattr(config, "workerinput", None)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
+    if workerinput is not None:
+        sys.stderr.write(f"{head}: [{workerinput['workerid']}] {text}\n")
+        sys.stderr.flush()
+    elif reporter is not None:
         reporter.ensure_newline()
-        reporter.write_line(f"remote debug: {text}")
+        if (
+            config.get_terminal_writer().width_of_current_line
+        ):  # -q writes dots without a file's name
+            reporter.line("")
+        reporter.write_line(f"{head}: {text}")
+        reporter.flush()  # what is waited for must be seen meanwhile, in a pipe too

@@ -4,6 +4,7 @@ Directives are HTML comments right above a block:
 
 * ``<!-- file: NAME -->`` writes the block into the page's folder under that name;
 * ``<!-- with: PATH -->`` copies that part of the repository into the folder first;
+* ``<!-- cards: N -->`` lets the host have that many cards while the block runs;
 * ``<!-- exit: N -->`` says with which status the commands of the block end, 0 unless said;
 * ``<!-- tested in: PATH -->`` leaves it to that test file, which must name the page;
 * ``<!-- not run: REASON -->`` leaves it alone, and a test lists all of these;
@@ -39,7 +40,7 @@ SHOWN_FOLDER: Final = "/home/you/project"
 SECONDS: Final = 100
 """Time for one command."""
 
-DIRECTIVES: Final = ("file", "with", "exit", "tested in", "not run", "command")
+DIRECTIVES: Final = ("file", "with", "cards", "exit", "tested in", "not run", "command")
 _COMMENTS: Final = re.compile(r"(?:<!--[^>]*-->\s*)+\Z")
 _COMMENT: Final = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
 _DURATION: Final = re.compile(r"\d+\.\d+ ?s\b")
@@ -128,7 +129,8 @@ def _evaluate(example: Example) -> str | None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(block.text, encoding="utf-8")
     if block.language in ("console", "bash"):
-        return _run_commands(block, project, standins.variables(folder, sys.executable))
+        cards = int(block.directives.get("cards", "0"))
+        return _run_commands(block, project, standins.variables(folder, sys.executable, cards))
     return _check(block)
 
 

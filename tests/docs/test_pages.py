@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from docs import blocks
+from warmth import warmth
 
 NOT_RUN = [
     ("README.md", ".ci/run runs it as 'quickstart'"),
@@ -16,12 +18,22 @@ NOT_RUN = [
 ]
 
 
+@pytest.fixture(scope="module")
+def home() -> Iterator[str]:
+    """Give the pages an agent of their own, to which the cards of their hosts are known."""
+    with warmth() as made:
+        yield str(made.runtime)
+
+
 @pytest.mark.timeout(300)  # a page may start a dozen sessions
 @pytest.mark.skipif(
     sys.platform == "win32", reason="local:cpu and the commands need a POSIX system"
 )
 @pytest.mark.parametrize("page", blocks.PAGES, ids=lambda page: page.name)
-def test_blocks_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
+def test_blocks_do_what_the_page_says(
+    page: Path, tmp_path: Path, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", home)
     for example in blocks.open_page(page, tmp_path.resolve()):
         example.evaluate()
 

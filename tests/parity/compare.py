@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -64,6 +64,7 @@ def differences(
         *item_events(plain, other),
         *counted("warnings", map(repr, plain.session.warnings), map(repr, other.session.warnings)),
         *junit(plain, other),
+        *junit_order(plain, other, order, all_far=all_far),
         *terminal(plain, other),
     ]
 
@@ -154,12 +155,19 @@ def item_order(
     sequences = [
         [n for kind, n in side.session.events if kind == "start"] for side in (plain, other)
     ]
+    yield from sequence_order("order", far, sequences, order)
+
+
+def sequence_order(
+    field: str, far: Collection[str], sequences: Sequence[Sequence[str]], order: Order
+) -> Iterator[Difference]:
+    """Compare two sequences: as wholes, or their far part and their local part."""
     if order == "exact":
-        yield from unequal("order", "all items", *map("\n".join, sequences))
+        yield from unequal(field, "all items", *map("\n".join, sequences))
         return
     for name, is_far in (("far items", True), ("local items", False)):
         parts = [[n for n in sequence if (n in far) is is_far] for sequence in sequences]
-        yield from unequal("order", name, *map("\n".join, parts))
+        yield from unequal(field, name, *map("\n".join, parts))
 
 
 def item_events(plain: Observation, other: Observation) -> Iterator[Difference]:
@@ -192,6 +200,16 @@ def junit(plain: Observation, other: Observation) -> Iterator[Difference]:
         yield from counted("junit cases", plain.junit.cases, other.junit.cases)
 
 
+def junit_order(
+    plain: Observation, other: Observation, order: Order, *, all_far: bool
+) -> Iterator[Difference]:
+    """Compare the order of the cases in the junit files, as that of the items."""
+    if plain.junit is None or other.junit is None:
+        return
+    far = {junit_name(item.nodeid) for item in plain.session.items if item.gpu or all_far}
+    yield from sequence_order("junit order", far, [plain.junit.order, other.junit.order], order)
+
+
 def terminal(plain: Observation, other: Observation) -> Iterator[Difference]:
     """Compare what was written on the screen, part by part."""
     left, right = plain.terminal, other.terminal
@@ -220,7 +238,7 @@ def shipping(plain: Observation, other: Observation, *, all_far: bool = False) -
     if other.junit is None:
         return []
     far = {item.nodeid for item in plain.session.items if item.gpu or all_far}
-    expected = {junit_name(nodeid) for nodeid in far} & other.junit.names
+    expected = {junit_name(nodeid) for nodeid in far} & set(other.junit.order)
     return list(counted("far items", expected, other.junit.ours, "junit properties"))
 
 

@@ -66,8 +66,8 @@ class Lab:
             given = params(item)
             if "leg" in given and (given["leg"] != SSH or self.ssh is not None):
                 case = given["case"] if "case" in given else whole(given["project"])
-                self.start(case, PLAIN)
-                self.start(case, given["leg"])
+                for leg in (PLAIN, given["leg"].plain, given["leg"]):
+                    self.start(case, leg)
 
 
 def params(item: pytest.Item) -> dict[str, Any]:

@@ -18,16 +18,16 @@ class Junit:
     """One junit file.
 
     Attributes:
-        suite: the attributes of the suite and of the element around it.
+        suite: the attributes of the suite and of the element around it, and the suite's properties.
         cases: each case as text, with all that it holds, counted.
-        names: `classname::name` of each case.
+        order: `classname::name` of each case, as they stand in the file.
         ours: the names of the cases that carry one of our own properties.
         properties: all properties of our own, for the tests of them.
     """
 
     suite: dict[str, str] = field(default_factory=dict)
     cases: Counter[str] = field(default_factory=Counter)
-    names: frozenset[str] = frozenset()
+    order: tuple[str, ...] = ()
     ours: frozenset[str] = frozenset()
     properties: tuple[tuple[str, str], ...] = ()
 
@@ -75,9 +75,14 @@ def parse(path: Path, normal: Normaliser) -> Junit:
             f"{element.tag} {name}": value
             for element in (suites, suite)
             for name, value in attributes(element, normal).items()
+        }
+        | {
+            f"property {one.get('name')}": normal.text(one.get("value", ""))
+            for one in suite.iterfind("properties/property")
+            if not is_ours(one)
         },
         cases=Counter("\n".join(render(case, normal)) for case in cases),
-        names=frozenset(map(full_name, cases)),
+        order=tuple(map(full_name, cases)),
         ours=frozenset(full_name(case) for case in cases if own_properties(case)),
         properties=tuple(pair for case in cases for pair in own_properties(case)),
     )

@@ -5,7 +5,10 @@ A further backend is one more entry; the rest of the suite takes them from here.
 
 from __future__ import annotations
 
+import os
 import sys
+
+from pytest_remotegpu import cards
 
 from .running import Leg
 
@@ -29,11 +32,21 @@ SSH = Leg("ssh", ("--remote=ssh:gpubox",), far_roots=SENT)
 # One request with the order out, a stream back, small items meanwhile.
 MODAL_SHAPED = Leg("modal-shaped", ("--remote=onerequest",), far_roots=SENT)
 
+# One process of pytest-xdist: the order is that of collection, as it is without any.
+XDIST = Leg("xdist", ("--remote=local:cpu", "-n1"), beside=("-n1",))
+
+# This host's cards, where it has any.
+CARDS = Leg("local", ("--remote=local",))
+
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
     COMMAND: ("outcomes", "layout", "choices"),
     SSH: ("output", "choices"),
     MODAL_SHAPED: ("params", "choices"),
+    # what the others have in them ends pytest-xdist itself
+    XDIST: ("params", "scopes", "styles", "layout", "hooks", "broken", "choices"),
     ALL: ("outcomes", "scopes", "styles", "hooks", "choices"),
 }
+if cards.visible(os.environ):
+    LEGS[CARDS] = None

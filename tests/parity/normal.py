@@ -45,6 +45,12 @@ TEMPORARY = r"(?:<root>)?(?:/[\w.-]+)*?/pytest-of-[^/\s'\"]+/[^/\s'\"]+"
 NORMALISED: tuple[Rule, ...] = (
     Rule("the copy's folder", Place.TEXT, r"{root}", "<root>"),
     Rule("temporary paths", Place.TEXT, TEMPORARY, "<tmp>"),
+    Rule(
+        "a process of pytest-xdist may have far ones",
+        Place.TEXT,
+        r"(<tmp>/popen-gw\d+)-local-gw\d+-\d+",
+        r"\1",
+    ),
     Rule("addresses", Place.TEXT, r"\b0x[0-9a-fA-F]{6,16}\b", "<address>"),
     Rule(
         "durations in a line",

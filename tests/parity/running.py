@@ -153,6 +153,7 @@ class Leg:
         far_roots: regular expressions of folders that hold the project's copy on the far side,
             where that isn't the folder of this run.
         ships_all: unmarked tests run far away as well.
+        beside: what is added to the command line of the plain run that it is compared with.
     """
 
     name: str
@@ -160,6 +161,12 @@ class Leg:
     environment: tuple[tuple[str, str], ...] = ()
     far_roots: tuple[str, ...] = ()
     ships_all: bool = False
+    beside: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> Leg:
+        """The plain run that it is compared with."""
+        return Leg(" ".join(("plain", *self.beside)), self.beside)
 
 
 PLAIN = Leg("plain")

@@ -214,7 +214,7 @@ def test_two_items_mixed(plain: Observation) -> None:
 
 
 XML = """<testsuites name="all"><testsuite name="pytest" tests="1" time="0.5" hostname="h">
-<properties><property name="remotegpu_worker" value="1"/></properties>
+<properties><property name="remotegpu_worker" value="1"/><property name="s" value="3"/></properties>
 <testcase classname="test_a.TestX" name="test_b[1]" time="0.1">
 <properties><property name="remotegpu_gpu" value="none"/><property name="a" value="1"/></properties>
 <failure message="m">text in 0.12s</failure><system-out>out</system-out></testcase>
@@ -223,6 +223,7 @@ XML = """<testsuites name="all"><testsuite name="pytest" tests="1" time="0.5" ho
 JUNIT_PLANTS = {
     "suite attribute": ('tests="1"', 'tests="2"'),
     "name of all": ('name="all"', 'name="some"'),
+    "property of all": ('value="3"', 'value="4"'),
     "class name": ("TestX", "TestY"),
     "case name": ("test_b[1]", "test_b[2]"),
     "property": ('value="1"/></p', 'value="2"/></p'),
@@ -247,8 +248,14 @@ def test_junit(plain: Observation, tmp_path: Path, plant: str) -> None:
     changed_xml = XML.replace(*JUNIT_PLANTS[plant])
     assert changed_xml != XML
     one, two = (with_junit(plain, xml, tmp_path) for xml in (XML, changed_xml))
-    assert fields(one, two) <= {"junit suite", "junit cases"}
-    assert fields(one, two)
+    assert fields(one, two) <= {"junit suite", "junit cases", "junit order"}
+    assert fields(one, two) - {"junit order"}
+
+
+def test_junit_order(plain: Observation, tmp_path: Path) -> None:
+    head, first, second, tail = re.split("(?=<testcase|</testsuite>)", XML)
+    two = with_junit(plain, head + second + first + tail, tmp_path)
+    assert fields(with_junit(plain, XML, tmp_path), two) == {"junit order"}
 
 
 def test_junit_missing(plain: Observation) -> None:
@@ -338,6 +345,10 @@ def test_extra_line_and_section_on_the_terminal(screen: Observation) -> None:
 EXAMPLES: dict[str, tuple[str, str]] = {
     "the copy's folder": ("in /r/one/a.py", "in /r/two/a.py"),
     "temporary paths": ("/t/pytest-of-me/pytest-0/x0", "/far/pytest-of-you/pytest-12/x0"),
+    "a process of pytest-xdist may have far ones": (
+        "/t/pytest-of-me/pytest-0/popen-gw0/x0",
+        "/t/pytest-of-me/pytest-0/popen-gw0-local-gw0-2/x0",
+    ),
     "addresses": ("<A at 0x7f21e011d810>", "<A at 0x55aa12345678>"),
     "durations in a line": ("0.12s call     test_a", "12.00s call     test_a"),
     "total duration": ("3 passed in 0.10s", "3 passed in 61.00s (0:01:01)"),
@@ -352,6 +363,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
 KEPT = {
     "the copy's folder": ("in /r/one/a.py", "in /r/one/b.py"),
     "temporary paths": ("/t/pytest-of-me/pytest-0/x0", "/t/pytest-of-me/pytest-0/y0"),
+    "a process of pytest-xdist may have far ones": (
+        "/t/pytest-of-me/pytest-0/popen-gw0/x0",
+        "/t/pytest-of-me/pytest-0/popen-gw1/x0",
+    ),
     "addresses": ("0x10", "0x11"),
     "durations in a line": ("it took 0.12s to fail", "it took 0.13s to fail"),
     "total duration": ("in 3 days", "in 4 days"),
@@ -397,7 +412,7 @@ def test_junit_rules(plain: Observation, tmp_path: Path) -> None:
         ('hostname="h"', 'hostname="i" timestamp="1"'),
         ('name="remotegpu_gpu" value="none"', 'name="remotegpu_gpu" value="A100"'),
         ('<property name="remotegpu_gpu" value="none"/>', ""),
-        ('<properties><property name="remotegpu_worker" value="1"/></properties>', ""),
+        ('<property name="remotegpu_worker" value="1"/>', ""),
     ):
         one, two = (with_junit(plain, xml, tmp_path) for xml in (XML, XML.replace(old, new)))
         assert XML.replace(old, new) != XML

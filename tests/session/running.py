@@ -19,11 +19,33 @@ from typing import Any, Self
 
 import pytest
 
-__all__ = ["CPU", "FakePython", "Started", "run", "said", "until"]
+__all__ = ["CPU", "LONG", "FakePython", "Started", "own_marker", "run", "said", "until"]
 
 CPU = "--remote=local:cpu"
 PATIENCE = 40.0
 """Seconds that a session may take."""
+LONG = """
+    import pathlib
+    import time
+    import pytest
+
+    @pytest.fixture(scope="module")
+    def thing():
+        yield
+        pathlib.Path("torn-down").touch()
+
+    @pytest.mark.gpu
+    def test_before(thing): pass
+
+    @pytest.mark.gpu
+    def test_long(thing):
+        pathlib.Path("has-begun").touch()
+        time.sleep(60)
+
+    @pytest.mark.gpu
+    def test_after(thing): pass
+"""
+"""A project whose second test runs for a minute, with a fixture that leaves a file at its end."""
 
 
 def said(result: pytest.RunResult) -> str:
@@ -39,6 +61,17 @@ def run(pytester: pytest.Pytester, *args: str | Path) -> pytest.RunResult:
     result = pytester.runpytest_subprocess(*args, timeout=PATIENCE)
     said(result)
     return result
+
+
+def own_marker(pytester: pytest.Pytester, where: str) -> None:
+    """Let a project register a ``gpu`` marker of its own, in its ``ini`` or its ``conftest``."""
+    if where == "ini":
+        pytester.makeini("[pytest]\nmarkers = gpu(memory): needs a card\n")
+    else:
+        pytester.makeconftest("""
+            def pytest_configure(config):
+                config.addinivalue_line("markers", "gpu(memory): needs a card")
+        """)
 
 
 class FakePython:

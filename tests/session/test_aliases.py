@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .running import CPU, run, said
+from .running import CPU, own_marker, run, said
 
 FOREIGN = """
     import pytest
@@ -94,13 +94,7 @@ def test_a_foreign_suite_runs_unchanged(pytester: pytest.Pytester) -> None:
 def test_a_gpu_marker_of_the_projects_own_points_to_the_aliases(
     where: str, pytester: pytest.Pytester
 ) -> None:
-    if where == "ini":
-        pytester.makeini("[pytest]\nmarkers = gpu(memory): needs a card\n")
-    else:
-        pytester.makeconftest("""
-            def pytest_configure(config):
-                config.addinivalue_line("markers", "gpu(memory): needs a card")
-        """)
+    own_marker(pytester, where)
     pytester.makepyfile("""
         import pytest
         @pytest.mark.gpu(memory=8)

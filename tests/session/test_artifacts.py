@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from .running import CPU, said
+from .running import CPU, run, said
 
 TESTS = """
     import os
@@ -179,3 +180,84 @@ def test_without_a_far_side_they_are_kept_alike(pytester: pytest.Pytester) -> No
             }
         )
         assert f"artifacts: 9 in {pytester.path / 'out'}" in said(result)
+
+
+FEW = """
+    import pytest
+
+    pytestmark = pytest.mark.gpu
+
+    @pytest.mark.parametrize("n", range(3))
+    def test_writes(n, artifacts_dir):
+        (artifacts_dir / "small").write_text("small")
+        (artifacts_dir / "large").write_bytes(bytes(3_000_000))
+
+    def test_after(): pass
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that refuses anybody")
+@pytest.mark.parametrize("more", [[], ["-n2"]])
+def test_a_folder_that_can_not_be_made_costs_no_verdict(
+    more: list[str], pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(FEW)
+    result = run(pytester, CPU, "--remote-artifacts=/proc/none/such", *more)
+    result.assert_outcomes(passed=4)
+    assert result.ret == pytest.ExitCode.OK
+    text = said(result)
+    assert text.count("artifacts are missing") == 1
+    assert "/proc/none/such can't be written to: No such file or directory" in text
+    assert "artifacts: " not in text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
+def test_a_file_that_does_not_fit_is_missing_and_the_others_are_there(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(FEW)
+    pytester.makeconftest("""
+        import os
+        import resource
+
+        def allow(size):
+            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size or hard, hard))
+
+        def pytest_collection_finish():
+            allow(0 if "REMOTEGPU_WORKER" in os.environ else 2_000_000)
+
+        def pytest_sessionfinish():
+            allow(0)
+    """)
+    result = run(pytester, CPU, "--remote-artifacts=out")
+    result.assert_outcomes(passed=4)
+    assert [sorted(files) for files in kept(pytester.path / "out").values()] == [["small"]] * 3
+    assert said(result).count("out can't be written to: File too large") == 1
+    assert "artifacts: 3 in " in said(result)
+
+
+@pytest.mark.parametrize("given", ["file", "file/sub"])
+@pytest.mark.parametrize("far", [[CPU], [CPU, "-n2"], []])
+def test_a_file_in_the_place_of_the_folder_is_a_usage_error(
+    far: list[str], given: str, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(FEW)
+    file = pytester.path / "file"
+    file.write_text("mine")
+    result = run(pytester, f"--remote-artifacts={given}", *far)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = said(result)
+    assert f"--remote-artifacts={given!r} can be no folder, since {str(file)!r} is none" in text
+    assert "name a folder" in text
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that refuses anybody")
+def test_a_cache_that_can_not_be_made_costs_no_verdict(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(FEW)
+    pytester.makeini("[pytest]\ncache_dir = /proc/none\n")
+    (pytester.path / ".pytest_cache").touch()
+    result = run(pytester, CPU, "-p", "no:warnings")
+    result.assert_outcomes(passed=4)
+    assert said(result).count("remotegpu/artifacts can't be written to: Not a directory") == 1

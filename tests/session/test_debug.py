@@ -20,12 +20,33 @@ def test_timeline_with_commands(pytester: pytest.Pytester) -> None:
             pass
         """
     )
-    result = run(pytester, CPU, "--remote-debug", "-k", "far and not near")
+    result = run(pytester, CPU, "--remote-fresh", "--remote-debug", "-k", "far and not near")
     text = [line for line in result.stdout.lines if line.startswith("remote debug: +")]
     times = [float(re.match(r"remote debug: \+([\d.]+) s", line)[1]) for line in text]  # type: ignore[index]
     assert times == sorted(times)
     assert f"{sys.executable} -P -m pytest_remotegpu.worker" in text[0]
     assert "runs there: pytest " in text[1]
-    assert "--remote=local:cpu --remote-debug -k 'far and not near'" in text[1]
+    assert "--remote=local:cpu --remote-fresh --remote-debug -k 'far and not near'" in text[1]
     said = [re.search(r"local-1: (\w+)\(", line)[1] for line in text[2:]]  # type: ignore[index]
     assert said == ["Hello", "Collected", "StretchEnded", "Ended", "Lost"]
+
+
+def test_no_line_is_glued_to_dots(pytester: pytest.Pytester) -> None:
+    """Whoever reads line by line, as editors do, finds each line whole."""
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_here():
+            pass
+
+        @pytest.mark.gpu
+        def test_far():
+            pass
+        """
+    )
+    result = run(pytester, CPU, "--remote-fresh", "--remote-debug", "-q")
+    lines = result.stdout.lines
+    assert "." in lines
+    assert sum("remote debug: " in line for line in lines) >= 7
+    assert all(line.startswith("remote debug: ") for line in lines if "remote debug: " in line)

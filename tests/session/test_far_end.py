@@ -25,6 +25,7 @@ ENDS = {
     "sets the status": ("session.exitstatus = 7", 7, "from 0 to 7"),
     "exits": ("pytest.exit('leak', 9)", 9, "from 0 to 9"),
     "ends the process": ("os._exit(0)", 1, "did not come to its end"),
+    "kills its worker": ("kill_worker()", 1, "was lost before it said how its session ended"),
 }
 
 
@@ -34,9 +35,13 @@ def test_a_hook_that_fails_at_the_end(
 ) -> None:
     pytester.makeconftest(
         f"""
-        import os
+        import os, pathlib, signal
         import pytest
         leaks = []
+
+        def kill_worker():
+            zygote = pathlib.Path(f"/proc/{{os.getppid()}}/stat").read_text()
+            os.kill(int(zygote.rpartition(")")[2].split()[1]), signal.SIGKILL)
 
         def pytest_sessionfinish(session):
             if leaks:

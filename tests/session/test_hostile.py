@@ -33,9 +33,9 @@ def says(*said: events.Event, ran: tuple[int, ...] = ()) -> fakes.Script:
         far.greet()
         far.run(*ran)
         far.say(*said)
-        for place in sorted(begun & set(range(far.order.total))):
+        for place in sorted(begun & set(range(far.order.run.last))):
             far.say(*honest(place), events.Finished(place))
-        far.run(*(place for place in range(far.order.total) if place not in {*ran, *begun}))
+        far.run(*(place for place in range(far.order.run.last) if place not in {*ran, *begun}))
         far.end()
 
     return script

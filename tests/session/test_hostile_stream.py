@@ -72,7 +72,7 @@ def test_hellos_that_are_none(stage: Stage) -> None:
 
 
 OTHERS = {
-    "protocol": ({"protocol": 2}, "speaks protocol 2"),
+    "protocol": ({"protocol": 99}, "speaks protocol 99"),
     "protocol of the past": ({"protocol": -1}, "speaks protocol -1"),
     "Python": ({"python": "2.7"}, "the far Python is 2.7"),
     "pytest": ({"pytest": "1.0"}, "the far pytest is 1.0"),
@@ -278,7 +278,7 @@ def test_output_without_end_does_not_keep_the_session(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All verdicts are in: whatever else comes, the session ends in its own time."""
-    monkeypatch.setattr("pytest_remotegpu.session.CLOSING", 0.5)
+    monkeypatch.setattr("pytest_remotegpu.far.CLOSING", 0.5)
     over = threading.Event()
 
     def script(far: Far) -> None:
@@ -291,5 +291,7 @@ def test_output_without_end_does_not_keep_the_session(
             far.say(*itertools.islice(output, 1000))
         over.set()
 
-    assert stage.run(script).ret == 0
+    played = stage.run(script, args=("--remote-timeout=0.5",))
+    assert "it has not ended after 1 s" in played.text
+    assert played.ret == 1
     assert not over.is_set(), "the session waited for the end of the stream"

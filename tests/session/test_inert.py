@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from .running import run, said
+from .running import own_marker, run, said
 
 WITHOUT = ("-p", "no:remotegpu")
 
@@ -41,13 +41,7 @@ OWN_TESTS = """
 
 @pytest.mark.parametrize("where", ["ini", "conftest"])
 def test_a_project_with_a_gpu_marker_of_its_own(where: str, pytester: pytest.Pytester) -> None:
-    if where == "ini":
-        pytester.makeini("[pytest]\nmarkers = gpu(memory): needs a card\n")
-    else:
-        pytester.makeconftest("""
-            def pytest_configure(config):
-                config.addinivalue_line("markers", "gpu(memory): needs a card")
-        """)
+    own_marker(pytester, where)
     pytester.makepyfile(OWN_TESTS)
     with_it = shown(pytester, "--strict-markers", "-rA", "-W", "error")
     assert with_it[-1].strip("= ") == "1 failed, 2 passed"

@@ -5,48 +5,35 @@ What arrived is kept, nothing is left running, and each test has the outcome tha
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import shlex
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from .running import CPU, Started, run, said, until
+from .running import CPU, LONG, Started, run, said, until
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-
-LONG = """
-    import pathlib
-    import time
-    import pytest
-
-    @pytest.fixture(scope="module")
-    def thing():
-        yield
-        pathlib.Path("torn-down").touch()
-
-    @pytest.mark.gpu
-    def test_before(thing): pass
-
-    @pytest.mark.gpu
-    def test_long(thing):
-        pathlib.Path("has-begun").touch()
-        time.sleep(60)
-
-    @pytest.mark.gpu
-    def test_after(thing): pass
-
+WITH_LOCAL = (
+    LONG
+    + """
     def test_here():
         while not pathlib.Path("has-begun").exists():
             time.sleep(0.02)
 """
+)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 
 def begun(pytester: pytest.Pytester, *args: str) -> Started:
     """Start a session and wait until its long test runs."""
-    pytester.makepyfile(test_it=LONG)
-    session = Started(pytester, CPU, "-v", *args)
+    pytester.makepyfile(test_it=WITH_LOCAL)
+    session = Started(pytester, CPU, "--remote-fresh", "-v", *args)
     assert until((pytester.path / "has-begun").exists), session.text
     return session
 
@@ -71,29 +58,37 @@ def test_ctrl_c_keeps_what_arrived_and_tears_down(pytester: pytest.Pytester) -> 
 
 
 def test_ctrl_c_in_the_midst_of_news_loses_none_of_it(pytester: pytest.Pytester) -> None:
-    """The signal comes while the first of several reports that arrived together is taken in."""
+    """The signal comes while the first report is taken in, and others are on their way."""
     pytester.makeconftest("""
         import os
+        import pathlib
         import signal
+        import time
 
         def pytest_report_from_serializable(config, data):
             if "REMOTEGPU_WORKER" not in os.environ and not hasattr(config, "done"):
                 config.done = True
+                while not pathlib.Path("third").exists():
+                    time.sleep(0.01)
                 os.kill(os.getpid(), signal.SIGINT)
     """)
     pytester.makepyfile(
         test_it="""
+        import pathlib
         import pytest
 
         @pytest.mark.gpu
         @pytest.mark.parametrize("n", range(3))
-        def test_quick(n): pass
+        def test_quick(n):
+            if n == 2:
+                pathlib.Path("third").touch()
     """
     )
     result = run(pytester, CPU, "-v")
     text = said(result)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert "::test_quick[0] PASSED" in text
+    assert "::test_quick[1] PASSED" in text
     assert "failed" not in result.outlines[-1]
     assert "error" not in result.outlines[-1]
 
@@ -122,7 +117,7 @@ def test_ctrl_c_for_a_test_that_will_not_stop(
 ) -> None:
     """Once waits for the grace, twice does not; neither leaves a process behind."""
     pytester.makepyfile(test_it=DEAF)
-    with Started(pytester, CPU) as session:
+    with Started(pytester, CPU, "--remote-fresh") as session:
         assert until((pytester.path / "has-begun").exists)
         for _ in range(times):
             time.sleep(0.5)
@@ -134,15 +129,134 @@ def test_ctrl_c_for_a_test_that_will_not_stop(
 
 
 @linux
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda sig: sig.name)
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
 def test_a_session_that_is_killed_leaves_nothing_behind(
-    number: signal.Signals, pytester: pytest.Pytester
+    name: str, pytester: pytest.Pytester
 ) -> None:
     with begun(pytester) as session:
         assert len(session.living()) > 2
-        session.process.send_signal(number)
+        session.process.send_signal(signal.Signals[name])
         assert session.end() != pytest.ExitCode.OK
         assert until(lambda: not session.living(), 5), session.living()
+
+
+def kept(pytester: pytest.Pytester, text: str) -> None:
+    """See that a session of the long tests was ended well in the midst of the second."""
+    assert "INTERNALERROR" not in text
+    assert "remote summary" in text
+    assert re.search(r"2 passed in", text)
+    written = (pytester.path / "j.xml").read_text()
+    assert re.findall(r'testcase classname="test_it" name="(\w+)"', written) == [
+        "test_here",
+        "test_before",
+    ]
+    assert (pytester.path / "torn-down").exists()
+
+
+@linux
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_session_that_is_told_to_end_does_so_as_after_ctrl_c(
+    name: str, pytester: pytest.Pytester
+) -> None:
+    """A CI runner that cancels a job, or a shell that ends, still gets the reports."""
+    with begun(pytester, "--junitxml=j.xml") as session:
+        session.wait_for("::test_here PASSED")
+        session.wait_for("::test_before PASSED")
+        session.process.send_signal(signal.Signals[name])
+        assert session.end() == pytest.ExitCode.INTERRUPTED
+        assert session.living() == []
+        text = session.text
+    kept(pytester, text)
+    assert f"KeyboardInterrupt: {name}" in text
+
+
+@linux
+def test_a_second_sigterm_ends_at_once(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=DEAF)
+    with Started(pytester, CPU, "--remote-fresh") as session:
+        assert until((pytester.path / "has-begun").exists)
+        session.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        session.process.send_signal(signal.SIGTERM)
+        asked = time.monotonic()
+        assert session.end() in (pytest.ExitCode.INTERRUPTED, -signal.SIGTERM)
+        assert time.monotonic() - asked < 4
+        assert until(lambda: not session.living(), 5)
+
+
+@contextlib.contextmanager
+def on_a_terminal(pytester: pytest.Pytester) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+    """Start a session on a terminal of its own; give it and both ends of that."""
+    ours, theirs = os.openpty()
+    arguments = [CPU, "--remote-fresh", "-v", "--junitxml=j.xml"]
+    command = shlex.join([sys.executable, "-m", "pytest", *arguments])
+    # the first terminal that a session of processes opens is the one that hangs up on it
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f"exec {command} <>{os.ttyname(theirs)} >&0 2>&0"],
+        cwd=pytester.path,
+        start_new_session=True,
+    )
+    try:
+        yield process, ours, theirs
+    finally:
+        process.kill()
+        process.wait()
+
+
+@linux
+def test_a_terminal_that_is_closed_takes_no_report_along(pytester: pytest.Pytester) -> None:
+    """Nothing can be written to it any more; the files are written all the same."""
+    pytester.makepyfile(test_it=WITH_LOCAL)
+    text = b""
+    with on_a_terminal(pytester) as (process, ours, theirs):
+        while b"::test_before" not in text or b"::test_here" not in text:
+            text += os.read(ours, 2**16)
+        assert until((pytester.path / "has-begun").exists)
+        os.close(theirs)
+        os.close(ours)
+        assert process.wait(30) == pytest.ExitCode.INTERRUPTED
+    kept(pytester, "remote summary 2 passed in")
+
+
+@linux
+@pytest.mark.parametrize("where", ["far", "here"])
+def test_a_write_that_fails_before_the_signal_comes(where: str, pytester: pytest.Pytester) -> None:
+    """The signal is blocked, so that only the refused write can tell that the terminal is gone."""
+    pytester.makeconftest("""
+        import os
+        import pathlib
+        import signal
+        import time
+
+        if "REMOTEGPU_WORKER" not in os.environ:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+
+        def pytest_runtest_logstart(nodeid, location):
+            if "REMOTEGPU_WORKER" not in os.environ and "test_shown" in nodeid:
+                pathlib.Path("has-begun").touch()
+                while not pathlib.Path("closed").exists():
+                    time.sleep(0.02)
+    """)
+    pytester.makepyfile(
+        test_it=f"""
+            import pytest
+
+            {"@pytest.mark.gpu" if where == "far" else ""}
+            def test_shown(): pass
+
+            @pytest.mark.gpu
+            def test_far(): pass
+        """
+    )
+    with on_a_terminal(pytester) as (process, ours, theirs):
+        assert until((pytester.path / "has-begun").exists)
+        os.close(theirs)
+        os.close(ours)
+        (pytester.path / "closed").touch()
+        assert process.wait(30) == pytest.ExitCode.INTERRUPTED
+    written = (pytester.path / "j.xml").read_text()
+    assert ('name="test_shown"' in written) == (where == "far")  # the other one has not run yet
+    assert "<error" not in written
 
 
 CRASHES = """
@@ -255,8 +369,8 @@ def test_a_crash_at_import_is_bounded_and_the_rest_goes_on(pytester: pytest.Pyte
     )
     result = run(pytester, CPU, "-rA")
     text = said(result)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(passed=2, errors=3)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.assert_outcomes(passed=2, errors=3 + 1)  # each test, and the file
     assert text.count("SIGSEGV") >= 1
     assert len(pytester.path.joinpath("imports.txt").read_text().split()) <= 3
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,8 @@ from fakes import Far, report
 from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.protocol import events, frames
 from stage import FAR, HERE, PASSED, Played, Stage
+
+from .running import run, said, until
 
 PARTS: dict[str, list[events.Event]] = {
     "at once": [],
@@ -79,6 +80,29 @@ def test_lost_before_the_hello(stage: Stage) -> None:
     assert played.workers == 1
 
 
+def test_killed_before_the_hello(pytester: pytest.Pytester) -> None:
+    """What killed it may not do so again, unlike what lets no worker start."""
+    pytester.makepyfile(test_it="import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n")
+    start = pytester.path / "start.sh"
+    start.write_text('[ -e STARTED ] || { touch STARTED; kill -9 $$; }\nexec "$@"\n')
+    far = f"--remote=command:env PYTEST_REMOTEGPU_PRETEND_GPUS=1 sh {start}"
+    result = run(pytester, far, "-o", f"remotegpu_python={sys.executable}")
+    assert result.ret == 0
+    assert "was lost: " in said(result)
+
+
+def test_killed_before_each_hello(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it="import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n")
+    start = pytester.path / "start.sh"
+    start.write_text("echo x >>STARTED; kill -9 $$\n")
+    result = run(
+        pytester, f"--remote=command:sh {start}", "-o", f"remotegpu_python={sys.executable}"
+    )
+    result.assert_outcomes(errors=1)
+    assert (pytester.path / "STARTED").read_text() == "x\n" * 4
+    assert "ended with signal 9" in said(result)
+
+
 def test_none_to_be_had(stage: Stage) -> None:
     played = stage.run(FarSideError("no GPU is free"))
     played.caught(said="no GPU is free")
@@ -103,7 +127,7 @@ def test_progress_counts_anew(stage: Stage) -> None:
         far.greet()
         far.run(far.order.run.first)
 
-    played = stage.run(idles, runs_one, idles, idles, runs_one, idles, idles, runs_one)
+    played = stage.run(idles, runs_one, idles, idles, runs_one, idles, idles, serves)
     all_passed(played)
 
 
@@ -116,12 +140,55 @@ def test_none_to_be_had_after_a_loss(stage: Stage) -> None:
     played.caught(said="no GPU is free", guilty=FAR[1:])
 
 
-def test_lost_after_the_last_verdict(stage: Stage) -> None:
-    def forgets_to_say_so(far: Far) -> None:
+@pytest.mark.parametrize("words", [[], [events.StretchEnded()]], ids=["at once", "a word later"])
+def test_lost_after_the_last_verdict(words: list[events.Event], stage: Stage) -> None:
+    """Verdicts stand; but nobody knows what the far session's end would have come to."""
+
+    def says_no_farewell(far: Far) -> None:
         far.greet()
         far.run(0, 1, 2)
+        far.say(*words)
 
-    all_passed(stage.run(forgets_to_say_so))
+    played = stage.run(says_no_farewell)
+    assert [played.phases[id] for id in (*FAR, *HERE)] == [PASSED] * 5
+    assert played.ret == 1
+    assert "was lost before it said how its session ended: " in played.text
+
+
+@pytest.mark.parametrize("words", [[], [events.StretchEnded()]], ids=["at once", "a word later"])
+def test_untrue_after_the_last_verdict(words: list[events.Event], stage: Stage) -> None:
+    """No test can say so; the session has to."""
+
+    def lies(far: Far) -> None:
+        far.greet()
+        far.run(0, 1, 2)
+        far.say(*words)
+        far.raw(frames.encode_frame(far.order.worker, "another", far.sent, b"\x90"))
+
+    played = stage.run(lies)
+    assert [played.phases[id] for id in (*FAR, *HERE)] == [PASSED] * 5
+    assert played.ret == 1
+    assert "cause: " in played.text
+
+
+@pytest.mark.parametrize("seconds", [0.6, 60.0], ids=["in time", "never"])
+def test_an_end_may_take_as_long_as_a_test(
+    seconds: float, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_remotegpu.far.CLOSING", 0.2)
+
+    def ends_late(far: Far) -> None:
+        far.greet()
+        far.run(0, 1, 2)
+        far.say(events.StretchEnded())
+        far.stopped.wait(seconds)
+        far.say(events.Ended())
+
+    played = stage.run(ends_late, args=("--remote-timeout=1.5",))
+    assert [played.phases[id] for id in (*FAR, *HERE)] == [PASSED] * 5
+    assert "waiting for the end of the far session on scripted-1" in played.text
+    late = "it has not ended after 1.7 s" in played.text
+    assert (late, played.ret) == ((True, 1) if seconds > 1 else (False, 0))
 
 
 # ---------------------------------------------------------------- while a test runs
@@ -251,7 +318,7 @@ def test_killed_process(
     at = ["runner", "zygote", "supervisor"].index(whom)
     source = KILLS.replace("TIMES", str(times)).replace("WHOM", str(at))
     (stage.path / "test_far.py").write_text(source)
-    played = stage.run_on("local:cpu")
+    played = stage.run_on("local:cpu", "--remote-fresh")
     assert "INTERNALERROR>" not in played.text, played.text
     assert verdict in (None, played.verdict(FAR[1])), played.text
     assert played.verdicts((FAR[0], FAR[2], *HERE)) == ["passed"] * 4, played.text
@@ -260,7 +327,4 @@ def test_killed_process(
     if verdict == "failed" and whom == "runner":
         assert signal.SIGKILL.name in played.text
     pids = [int(word) for word in (stage.path / "pids.txt").read_text().split()]
-    deadline = time.monotonic() + 5.0
-    while any(map(running, pids)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not list(filter(running, pids))
+    assert until(lambda: not any(map(running, pids)), 5.0), list(filter(running, pids))

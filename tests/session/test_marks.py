@@ -15,6 +15,8 @@ NAMES = (
     "count, type, min_memory_gib, min_capability, launcher, gpus_per_rank, timeout, isolate, env"
 )
 
+BUILT = "count, type, min_memory_gib, min_capability, timeout, env"
+
 
 @pytest.mark.parametrize(
     ("mark", "named"),
@@ -33,11 +35,14 @@ NAMES = (
         ("gpu(timeout=-1)", ["seconds above 0", "not -1"]),
         ("gpu(isolate=1)", ["True or False", "not 1"]),
         ("gpu(env={'A': 1})", ["dict of variable names", "{'A': 1}"]),
-        ("gpu(type='A100')", ["gpu(type='A100') is not built yet", "what works is: count"]),
-        ("gpu(2, launcher='torchrun')", ["launcher='torchrun'", "not built yet"]),
-        ("gpu(timeout=3)", ["timeout=3", "not built yet"]),
+        ("gpu(type='A100:2')", ["'A100:2'", "gpu(count=2, type='A100')"]),
+        ("gpu(min_capability=90)", ["not 90", "for 90 write 9.0"]),
+        ("gpu(timeout=float('nan'))", ["seconds above 0", "not nan"]),
+        ("gpu(env={'A': chr(0)})", ["A can't have the value"]),
+        ("gpu(env={'CUDA_VISIBLE_DEVICES': '0'})", ["is set by the plugin itself"]),
+        ("gpu(2, launcher='torchrun')", ["launcher='torchrun'", "not built yet", f"is: {BUILT}"]),
+        ("gpu(gpus_per_rank=2)", ["not built yet"]),
         ("gpu(isolate=True)", ["not built yet"]),
-        ("gpu(env={})", ["not built yet"]),
     ],
 )
 def test_an_ill_formed_mark(
@@ -106,7 +111,7 @@ def test_deselected_tests_may_have_what_they_like(
     fake = FakePython(tmp_path)
     pytester.makepyfile("""
         import pytest
-        @pytest.mark.gpu(type="A100")
+        @pytest.mark.gpu(isolate=True)
         def test_later(): pass
         def test_here(): pass
     """)
@@ -159,6 +164,33 @@ def test_marks_merge_and_the_nearest_wins(pytester: pytest.Pytester) -> None:
         "test_param[0]": "2",
         "test_param[1]": "5",
     }
+
+
+ARGUMENTS = """
+    import pytest
+
+    pytestmark = pytest.mark.gpu(type="A100", env={"A": "1", "B": "2"}, timeout=9)
+
+    def test_module(): pass
+
+    @pytest.mark.gpu(2, type=["L4", "T4"], min_memory_gib=20)
+    class TestClass:
+        @pytest.mark.gpu(min_capability=8.6, env={"A": "3"})
+        def test_method(self): pass
+"""
+
+NEAR = "L4 or T4, at least 20 GiB, capability 8.6 or newer, A=3, B=2"
+
+
+def test_arguments_merge_one_by_one(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ARGUMENTS)
+    result = pytester.runpytest_inprocess(CPU, "--remote-plan")
+    found = [line.strip() for line in result.outlines if "far, " in line]
+    name = "test_arguments_merge_one_by_one.py"
+    assert found == [
+        f"far, 1 GPU (A100, A=1, B=2) {name}::test_module",
+        f"far, 2 GPUs ({NEAR}) {name}::TestClass::test_method",
+    ]
 
 
 def test_marks_that_hooks_add_and_unmarked_tests(pytester: pytest.Pytester) -> None:

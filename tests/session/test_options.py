@@ -41,14 +41,14 @@ def fake(pytester: pytest.Pytester, tmp_path: Path) -> FakePython:
         ("locl:cpu", ["no backend 'locl'", "did you mean 'local'", "command, local, ssh"]),
         ("Local:cpu", ["no backend 'Local'", "did you mean 'local'"]),
         ("nowhere", ["no backend 'nowhere'", "command, local, ssh"]),
-        ("local", ["not built yet", "local:cpu", "local:cpu:N"]),
-        ("local:", ["local:cpu", "local:cpu:N"]),
+        ("local:gpu", ["local:gpu is not understood", "local (this host's CUDA cards)"]),
         ("local:gpu", ["local:gpu is not understood", "local:cpu:N"]),
         ("local:cpu:", ["not understood", "local:cpu:N"]),
         ("local:cpu:0", ["pretends 0", "1 to 1024"]),
         ("local:cpu:1025", ["pretends 1025", "1 to 1024"]),
         ("local:cpu:-1", ["not understood", "local:cpu:N"]),
         ("local:cpu:x", ["local:cpu:x is not understood", "local:cpu:N"]),
+        ("local:cpu:\u0663", ["is not understood", "local:cpu:N"]),
         ("local:cpu:2:3", ["not understood"]),
         ("ssh", ["names no host", "ssh:USER@HOST"]),
         ("ssh:", ["names no host", "ssh:USER@HOST"]),
@@ -79,7 +79,8 @@ def test_the_fake_would_tell(pytester: pytest.Pytester, fake: FakePython) -> Non
 @pytest.mark.parametrize(
     ("args", "named"),
     [
-        (["-n2"], ["-n together with --remote is not built yet"]),
+        (["--remote-timeout=soon"], ["--remote-timeout = 'soon'", "seconds"]),
+        (["--remote-wait=-1"], ["--remote-wait = '-1'", "seconds"]),
         (["--pdb"], ["--pdb", "without --remote"]),
         (["--trace"], ["--trace", "without --remote"]),
         (["--gpu-required"], ["--gpu-required refuses", "local:cpu"]),
@@ -94,8 +95,6 @@ def test_the_fake_would_tell(pytester: pytest.Pytester, fake: FakePython) -> Non
 def test_options_that_do_not_go_together_or_say_nothing(
     args: list[str], named: list[str], pytester: pytest.Pytester, fake: FakePython
 ) -> None:
-    if args == ["-n2"]:
-        pytest.importorskip("xdist")
     result = pytester.runpytest_inprocess(CPU, *args)
     text = said(result)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

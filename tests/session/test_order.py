@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from .running import CPU, said
+from .running import CPU, run, said
 
 PLAIN = ("-p", "no:remotegpu")
 INI = "[pytest]\nmarkers =\n  gpu: registered here, so that a plain run runs the bodies\n"
@@ -130,3 +130,23 @@ def test_failures_of_setup_teardown_and_crashes_count(pytester: pytest.Pytester)
         line = next(line for line in result.outlines if line.startswith("test_it.py "))
         assert line.split()[1] == "".join(signs)
         result.stdout.fnmatch_lines([f"*stopping after {len(signs)} failures*"])
+
+
+@pytest.mark.parametrize("options", [["-x"], ["--maxfail=2"]], ids=" ".join)
+@pytest.mark.parametrize("far", ["command:false", "local:cpu:1"])
+def test_errors_for_want_of_a_far_side_count(
+    far: str, options: list[str], pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.gpu(2)
+        @pytest.mark.parametrize("n", range(9))
+        def test_far(n): pass
+
+        def test_here(): pass
+    """)
+    number = 1 if options == ["-x"] else 2
+    result = run(pytester, f"--remote={far}", *options)
+    result.assert_outcomes(errors=number)
+    assert f"stopping after {number} failures" in said(result)

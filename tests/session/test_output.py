@@ -222,3 +222,108 @@ def test_junit_is_valid_and_tells_where_tests_ran(pytester: pytest.Pytester) -> 
     assert properties["test_here"] == {}
     assert "red" in "".join(cases["test_control"].itertext())
     assert all(len(case.findall("properties")) <= 1 for case in cases.values())
+
+
+def test_fixtures_of_the_junit_file_warn_of_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def wide(record_testsuite_property):
+            record_testsuite_property("wide", 2)
+
+        @pytest.mark.gpu
+        def test_it(record_testsuite_property, record_property, wide):
+            record_testsuite_property("narrow", 1)
+            record_property("own", 3)
+    """)
+    args = ["--junitxml=out.xml", "-o", "junit_family=xunit1", "-W", "error"]
+    result = pytester.runpytest_inprocess(CPU, *args)
+    result.assert_outcomes(passed=1)
+    found = {
+        one.get("name"): one.get("value")
+        for one in ET.parse(pytester.path / "out.xml").iter("property")  # noqa: S314 -- our own
+    }
+    assert {"wide": "2", "narrow": "1", "own": "3"}.items() <= found.items()
+
+
+@pytest.mark.parametrize("capture", ["fd", "sys"])
+def test_what_is_written_past_the_capture_is_shown(capture: str, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import os
+        import sys
+        import pytest
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("name", ["capsys", "capfd"])
+        def test_talks(name, request):
+            print("caught")
+            with request.getfixturevalue(name).disabled():
+                print(f"seen {name}")
+                print("seen on stderr", file=sys.stderr)
+                os.write(1, b"seen raw\\n")
+            print("caught again")
+
+        @pytest.mark.gpu
+        def test_after(): pass
+    """)
+    result = pytester.runpytest_subprocess(CPU, f"--capture={capture}", "-v", timeout=40)
+    result.assert_outcomes(passed=3)
+    text = said(result)
+    assert "caught" not in text
+    lines = result.stdout.lines
+    for line in ("seen capsys", "seen capfd"):
+        assert lines.count(line) == 1
+    assert lines.count("seen raw") == 2
+    assert result.stderr.lines.count("seen on stderr") == 2
+    assert text.index("seen capsys") < text.index("test_talks[capsys] PASSED")
+    assert text.index("test_talks[capsys] PASSED") < text.index("seen capfd")
+
+
+@pytest.mark.parametrize("when", ["in it", "after it"])
+def test_a_crash_near_what_is_written_past_the_capture(
+    when: str, pytester: pytest.Pytester
+) -> None:
+    """What was last written is shown with the crash."""
+    inside, after = ("die()", "") if when == "in it" else ("", "die()")
+    pytester.makepyfile(f"""
+        import os, signal, sys
+        import pytest
+
+        def die():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        @pytest.mark.gpu
+        def test_talks(capsys):
+            with capsys.disabled():
+                print("said in it", flush=True)
+                {inside}
+            os.write(1, b"said after it\\n")
+            {after}
+    """)
+    result = pytester.runpytest_subprocess(CPU, timeout=40)
+    result.assert_outcomes(failed=1)
+    text = said(result)
+    assert text.count(f"said {when}") == 1
+    assert text.index("SIGKILL") < text.index(f"said {when}")
+
+
+def test_live_logs_are_written_once(pytester: pytest.Pytester) -> None:
+    """Pytest disables its capture for each of them too; that is not a test's doing."""
+    pytester.makeini("[pytest]\nlog_cli = true\n")
+    pytester.makepyfile("""
+        import logging
+        import pytest
+
+        @pytest.mark.gpu
+        def test_talks(capsys):
+            logging.warning("heard")
+            with capsys.disabled():
+                print("seen")
+                logging.warning("heard within")
+    """)
+    result = pytester.runpytest_subprocess(CPU, timeout=40)
+    result.assert_outcomes(passed=1)
+    text = said(result)
+    assert [text.count(words) for words in ("] heard\n", "] heard within\n")] == [1, 1]
+    assert result.stdout.lines.count("seen") == 1

@@ -150,7 +150,7 @@ def test_aliases(line: str, alias: dict[str, Any]) -> None:
         ("hpc = os.gpu(2)", "NAME = gpu"),
         ("hpc = gpu(0)", "from 1 to"),
         ("hpc = gpu(cuont=2)", "'cuont'"),
-        ("hpc = gpu(type='A100')", "not built yet"),
+        ("hpc = gpu(isolate=True)", "not built yet"),
         ("gpu = gpu(2)", "gpu"),
     ],
 )
@@ -206,10 +206,13 @@ def test_defaults() -> None:
 
 
 def test_each_option_is_taken_and_named() -> None:
-    given_ = {
-        name: True for name in config.OPTIONS if name not in ("remotegpu", "remote_artifacts")
-    }
-    settings = resolve({**given_, "remotegpu": "x", "remote_artifacts": "out"}, {}, {})
+    seconds = {"remote_timeout": "1", "remote_run_timeout": "2.5", "remote_wait": "0"}
+    given_ = {"remotegpu": "x", "remote_artifacts": "out", **seconds}
+    switches = {name: True for name in config.OPTIONS if name not in given_}
+    settings = resolve({**switches, **given_}, {}, {})
+    assert (settings.timeout, settings.run_timeout, settings.wait) == (1.0, 2.5, 0.0)
+    assert settings.fresh
+    assert settings.timeline
     assert settings.ship_all
     assert settings.required
     assert settings.plan
@@ -230,6 +233,9 @@ def test_each_ini_option_is_taken_and_named() -> None:
         "remotegpu_aliases": ["hpc = gpu(2)"],
         "remotegpu_max_upload": "1MiB",
         "remotegpu_max_artifact": "1KiB",
+        "remotegpu_timeout": "7",
+        "remotegpu_idle": "8.5",
+        "remotegpu_preload": ["jax"],
     }
     assert set(ini) == set(config.INI)
     settings = resolve({}, {}, ini)
@@ -237,6 +243,7 @@ def test_each_ini_option_is_taken_and_named() -> None:
     assert (settings.include, settings.exclude, settings.env) == (("*.bin",), ("*.tmp",), ("HF_*",))
     assert settings.aliases == {"hpc": {"count": 2}}
     assert (settings.max_upload, settings.max_artifact) == (2**20, 2**10)
+    assert (settings.timeout, settings.idle, settings.preload) == (7.0, 8.5, ("jax",))
     named = {setting.origin for setting in settings.origins}
     assert {f"ini file, {name}" for name in config.INI} <= named
 
@@ -248,7 +255,37 @@ def test_a_switch_on_the_command_line_stands_over_the_file() -> None:
     assert not resolve({}, {}, {"remotegpu_required": False}).required
 
 
+def test_ci_is_a_reason_to_be_fresh() -> None:
+    settings = resolve({}, {"CI": "true"}, {})
+    assert settings.fresh
+    assert origin(settings, "fresh") == "environment, CI"
+    assert not resolve({}, {}, {}).fresh
+
+
+@pytest.mark.parametrize("given", ["-1", "1e3", "nan", "inf", "ten", "", "1s"])
+def test_seconds_that_are_none_name_their_option(given: str) -> None:
+    with pytest.raises(UsageError, match=f"--remote-timeout = {given!r} is no number of seconds"):
+        resolve({"remote_timeout": given}, {}, {})
+    with pytest.raises(UsageError, match=f"remotegpu_idle = {given!r} is no number of seconds"):
+        resolve({}, {}, {"remotegpu_idle": given})
+
+
 @pytest.mark.parametrize("name", ["remotegpu_max_upload", "remotegpu_max_artifact"])
 def test_a_size_that_is_none_names_its_option(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} = 'much'"):
         resolve({}, {}, {name: "much"})
+
+
+@pytest.mark.parametrize(
+    "line", ["no-such", "a,b", "--flag", "os;rm", "a b", "a.", ".a", "a..b", "a/b.py", "class", "3"]
+)
+def test_what_names_no_module(line: str) -> None:
+    with pytest.raises(UsageError, match=r"remotegpu_preload has .*, which names no module") as e:
+        resolve({}, {}, {"remotegpu_preload": ["jax", line]})
+    assert repr(line) in str(e.value)
+
+
+def test_names_of_modules() -> None:
+    lines = ["jax", " jax.numpy ", "", "_private", "\u00fcber.m2"]
+    found = resolve({}, {}, {"remotegpu_preload": lines}).preload
+    assert found == ("jax", "jax.numpy", "_private", "\u00fcber.m2")

@@ -78,7 +78,7 @@ class Place:
 def an_order(worker: Worker) -> orders.Order:
     return orders.Order(
         worker=worker.name, nonce=worker.nonce, gpus=1, cwd=".", root=".", tree=None, variables={},
-        environ=None, options=orders.Options(args=[], argv=[], files=[]), max_artifact=1, total=3,
+        environ=None, options=orders.Options(args=[], argv=[], files=[]), max_artifact=1,
         payload=b"", run=orders.Run(0, 3),
     )  # fmt: skip
 

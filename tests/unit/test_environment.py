@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_remotegpu.environment import ALWAYS, inside, passed_on
+from pytest_remotegpu.environment import ALWAYS, inside, interpreter_options, passed_on
 
 ENVIRON = {
     "HF_TOKEN": "s3cret",
@@ -58,3 +58,26 @@ def test_path_entries_of_the_project_alone() -> None:
         "relative",
     ]
     assert inside(paths, root) == ["/work/project", "/work/project/src"]
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("python", ""),
+        ("python -m pytest -x -W error", ""),
+        ("python -c pass -bb", ""),
+        ("python test.py -O", ""),
+        ("python -", ""),
+        ("python -- -O", ""),
+        ("python -W error -bb -m pytest", "-W error -b -b"),
+        ("python -Werror::BytesWarning -m pytest -Wignore", "-W error::BytesWarning"),
+        ("python -OOsm pytest", "-O -O -s"),
+        ("python -buvqW once -Xdev -X utf8=0 x.py", "-b -W once -X dev -X utf8=0"),
+        ("python -IES -P -B -d -mpytest", "-I -E -S -P -B -d"),
+        ("python --check-hash-based-pycs always -O -m pytest", "--check-hash-based-pycs always -O"),
+        ("python -X", "-X "),
+        ("python -u -c x", ""),
+    ],
+)
+def test_options_of_the_interpreter(line: str, kept: str) -> None:
+    assert " ".join(interpreter_options(line.split())) == kept

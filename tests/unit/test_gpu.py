@@ -1,4 +1,4 @@
-"""The mark as a value: what it accepts, how marks merge, and which devices a process would see."""
+"""The mark as a value: what it accepts, what it answers to slips, and how marks merge."""
 
 from __future__ import annotations
 
@@ -20,25 +20,47 @@ plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_si
 anything = plain | st.lists(plain, max_size=2) | st.dictionaries(plain, plain, max_size=2)
 GOOD: dict[str, list[Any]] = {
     "count": [1, 2, MOST_GPUS],
-    "type": ["A100", ["A100", "H100"], ("T4",)],
+    "type": ["A100", "H100!", "RTX 4090", ["A100", "H100"], ("T4",)],
     "min_memory_gib": [40, 0.5],
-    "min_capability": [8.0, 9],
+    "min_capability": [8.0, 8, 9.0, 9, 8.6, 12.1],
     "launcher": ["torchrun"],
     "gpus_per_rank": [1, 8],
     "timeout": [1, 0.5],
     "isolate": [True, False],
-    "env": [{}, {"NAME": "text"}],
+    "env": [{}, {"NAME": "text"}, {"_n0": "", "PATH_2": "a=b;c\nd é"}],
 }
+BUILT = {"count", "type", "min_memory_gib", "min_capability", "timeout", "env"}
+NAN, INF = float("nan"), float("inf")
 BAD: dict[str, list[Any]] = {
     "count": [0, -1, True, False, 1.0, "2", None, [2], MOST_GPUS + 1],
-    "type": ["", [], [1], [""], 4, None, {"A100"}],
-    "min_memory_gib": [0, -1, True, "40GB", None, float("nan")],
-    "min_capability": [0, "8.0", True, None],
+    "type": [
+        "",
+        [],
+        [1],
+        [""],
+        4,
+        None,
+        {"A100"},
+        "A100:2",
+        "A100,H100",
+        "!",
+        " - ",
+        "A\0",
+        "\ud800",
+    ],
+    "min_memory_gib": [0, -1, True, "40GB", None, NAN, INF, -INF, 10**400],
+    "min_capability": [0, "8.0", True, None, NAN, INF, 80, 8.65, -8.0, 10**400],
     "launcher": [1, None, ["torchrun"]],
     "gpus_per_rank": [0, True, "1", None],
-    "timeout": [0, -3, True, "1", None, float("nan")],
+    "timeout": [0, -3, True, "1", None, NAN, INF, 10**400],
     "isolate": [0, 1, "yes", None],
-    "env": [[], {"NAME": 1}, {1: "text"}, "NAME=text", None],
+    "env": [
+        *([], {"NAME": 1}, {1: "text"}, "NAME=text", None, {"NAME": None}, {"N": b""}),
+        *({"": "a"}, {"0A": ""}, {"A-B": ""}, {"A=B": ""}, {"A\0": ""}, {"A ": ""}, {"É": ""}),
+        *({"A\n": ""}, {"A": "b\0c"}, {"A": "\ud800"}),
+        *({"CUDA_VISIBLE_DEVICES": ""}, {"A": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+        *({"PYTEST_REMOTEGPU": ""}, {"PYTEST_REMOTEGPU_X": ""}, {"REMOTEGPU_WORKER": ""}),
+    ],
 }
 
 
@@ -94,12 +116,47 @@ def test_an_ill_typed_argument_is_named_with_what_it_wants(name: str, value: Any
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(name, value) for name, values in GOOD.items() for value in values if name != "count"],
+    [(name, value) for name, values in GOOD.items() for value in values if name in BUILT],
+)
+def test_what_is_built_is_read_as_it_stands(name: str, value: Any) -> None:
+    assert gpu.parse_mark((), {name: value}) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in GOOD.items() for value in values if name not in BUILT],
 )
 def test_what_is_not_built_yet_says_so_and_what_is(name: str, value: Any) -> None:
     said = refusal(**{name: value})
     assert f"gpu({name}={value!r}) is not built yet" in said
-    assert said.endswith("what works is: count")
+    assert said.endswith("what works is: count, type, min_memory_gib, min_capability, timeout, env")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("type", "A100:2", "the count is an argument of its own: gpu(count=2, type='A100')"),
+        ("type", ["L4", "A100 : 2"], "gpu(count=2, type='A100')"),
+        ("type", "A100, L4", "several names are a list: ['A100', 'L4']"),
+        ("min_capability", 80, "for 80 write 8.0"),
+        ("min_capability", "8.0", "for '8.0' write 8.0"),
+        ("min_capability", "sm_120", "for 'sm_120' write 12.0"),
+        ("env", {"A B": "1"}, "'A B' is no name of a variable"),
+        ("env", {"A": 1}, "A can't have the value 1"),
+        ("env", {"A": "a", "B": "b\0"}, "B can't have the value 'b\\x00'"),
+        ("env", {"CUDA_VISIBLE_DEVICES": "0"}, "CUDA_VISIBLE_DEVICES is set by the plugin itself"),
+        ("env", {"CUDA_DEVICE_ORDER": "0"}, "CUDA_DEVICE_ORDER is set by the plugin itself"),
+        ("env", {"PYTEST_REMOTEGPU": "0"}, "PYTEST_REMOTEGPU is set by the plugin itself"),
+    ],
+)
+def test_a_common_slip_is_answered_with_the_way_out(name: str, value: Any, hint: str) -> None:
+    assert f"not {value!r}; " in refusal(**{name: value})
+    assert hint in refusal(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("type", 4), ("min_capability", None), ("env", [])])
+def test_where_nobody_knows_what_was_meant_nothing_is_guessed(name: str, value: Any) -> None:
+    assert refusal(**{name: value}).endswith(f"not {value!r}")
 
 
 @given(
@@ -111,15 +168,93 @@ def test_no_value_upsets_it(args: list[Any], kwargs: dict[str, Any]) -> None:
         read = gpu.parse_mark(tuple(args), kwargs)
     except MarkerError:
         return
-    assert set(read) <= {"count"}
+    assert set(read) <= BUILT
     assert read.get("count", 1) in range(1, MOST_GPUS + 1)
+    shape = gpu.merge_marks([((), read)])
+    assert hash(shape) == hash(gpu.merge_marks([(tuple(args), kwargs)]))
+    assert shape.min_memory_gib < INF
+    assert shape.min_capability < 20
+    for name, value in shape.env:
+        assert name.isidentifier()
+        assert value.encode().count(b"\0") == 0
 
 
-@given(st.lists(st.just(((), {})) | st.tuples(st.tuples(counts), st.just({}))
-    | st.tuples(st.just(()), st.fixed_dictionaries({"count": counts}))))  # fmt: skip
-def test_the_nearest_count_wins(marks: list[Mark]) -> None:
-    said = [args[0] if args else kwargs["count"] for args, kwargs in marks if args or kwargs]
-    assert gpu.merge_marks(marks) == Shape([*said, 1][0])
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [
+        ("NVIDIA A100-SXM4-40GB", {"nvidia", "a100", "sxm4", "40gb"}),
+        ("A100-40GB", {"a100", "40gb"}),
+        (" H100! ", {"h100"}),
+        ("RTX  4090", {"rtx", "4090"}),
+        ("-!", set()),
+    ],
+)
+def test_a_name_in_words(name: str, cut: set[str]) -> None:
+    assert gpu.words(name) == cut
+
+
+# merging
+
+
+names = st.sampled_from(["A", "B", "C"])
+values: dict[str, st.SearchStrategy[Any]] = {
+    "count": counts,
+    "type": st.sampled_from(["A100", "L4", ["L4", "T4"]]),
+    "min_memory_gib": st.integers(1, 80) | st.floats(0.5, 80),
+    "min_capability": st.sampled_from([8, 8.6, 9.0]),
+    "timeout": st.integers(1, 9),
+    "env": st.dictionaries(names, st.text("xy", max_size=1)),
+}
+marks_of_a_test = st.lists(
+    st.tuples(st.just(()), st.fixed_dictionaries({}, optional=values))
+    | st.tuples(st.tuples(counts), st.fixed_dictionaries({}, optional={"env": values["env"]})),
+    max_size=4,
+)
+
+
+@given(marks_of_a_test)
+def test_for_each_argument_the_nearest_mark_wins(marks: list[Mark]) -> None:
+    said = [{**kwargs, **({"count": args[0]} if args else {})} for args, kwargs in marks]
+    merged = gpu.merge_arguments(marks)
+    assert merged.keys() == {name for given_ in said for name in given_}
+    for name in merged.keys() - {"env"}:
+        assert merged[name] == next(given_[name] for given_ in said if name in given_)
+    for name, value in merged.get("env", {}).items():
+        assert value == next(
+            given_["env"][name] for given_ in said if name in given_.get("env", {})
+        )
+    assert merged.get("env", {}).keys() == {
+        name for given_ in said for name in given_.get("env", {})
+    }
+
+
+@given(marks_of_a_test)
+def test_a_shape_says_what_the_arguments_say(marks: list[Mark]) -> None:
+    merged = gpu.merge_arguments(marks)
+    types = merged.get("type", [])
+    assert gpu.merge_marks(marks) == Shape(
+        count=merged.get("count", 1),
+        type=(types,) if isinstance(types, str) else tuple(types),
+        min_memory_gib=merged.get("min_memory_gib", 0),
+        min_capability=merged.get("min_capability", 0),
+        env=tuple(sorted(merged.get("env", {}).items())),
+    )
+
+
+@given(st.lists(marks_of_a_test, max_size=4))
+def test_shapes_can_be_keys_and_sorted(several: list[list[Mark]]) -> None:
+    shapes = [gpu.merge_marks(marks) for marks in several]
+    assert sorted(set(shapes)) == sorted(dict.fromkeys(shapes))
+
+
+def test_equal_demands_are_one_shape() -> None:
+    one = gpu.merge_marks([((), {"type": "L4", "min_capability": 8, "env": {"A": "1", "B": "2"}})])
+    two = gpu.merge_marks(
+        [((), {"type": ["L4", "L4"], "env": {"B": "2"}}), ((), {"env": {"A": "1"}}),
+        ((1,), {"type": "T4", "min_capability": 8.0})])  # fmt: skip
+    assert one == two
+    assert hash(one) == hash(two)
+    assert isinstance(one.min_capability, float)
 
 
 def test_an_ill_formed_mark_is_found_behind_a_nearer_one() -> None:
@@ -127,47 +262,22 @@ def test_an_ill_formed_mark_is_found_behind_a_nearer_one() -> None:
         gpu.merge_marks([((2,), {}), ((), {"cuont": 1})])
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "no GPU"), (1, "1 GPU"), (2, "2 GPUs")])
-def test_a_shape_in_words(count: int, text: str) -> None:
-    assert str(Shape(count)) == text
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        (Shape(0), "no GPU"),
+        (Shape(1), "1 GPU"),
+        (Shape(2), "2 GPUs"),
+        (Shape(1, ("A100", "L4")), "1 GPU (A100 or L4)"),
+        (
+            Shape(2, ("H100",), 80.0, 9.0, (("A", "1"),)),
+            "2 GPUs (H100, at least 80 GiB, capability 9.0 or newer, A=1)",
+        ),
+    ],
+)
+def test_a_shape_in_words(shape: Shape, text: str) -> None:
+    assert str(shape) == text
 
 
 def test_shapes_sort_by_their_count() -> None:
     assert sorted([Shape(2), Shape(0), Shape(1)]) == [Shape(0), Shape(1), Shape(2)]
-
-
-@pytest.fixture
-def cards(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
-    """Stand in for the management library of a host with so many cards."""
-    number: int = request.param
-    monkeypatch.setattr(gpu, "_nvml_device_count", lambda: number)
-    return number
-
-
-@pytest.mark.parametrize(
-    ("cards", "variable", "tokens"),
-    [
-        (0, None, []),
-        (2, None, ["0", "1"]),
-        (2, "", []),
-        (4, "2,0", ["2", "0"]),
-        (4, " 3 , 1 ", ["3", "1"]),
-        (4, "1,-1,2", ["1"]),
-        (2, "0,7,1", ["0"]),
-        (2, "-1", []),
-        (2, "NoDevFiles", []),
-        (2, "GPU-8932f937,MIG-GPU-1/2/3", ["GPU-8932f937", "MIG-GPU-1/2/3"]),
-        (0, "0,1", []),
-        (0, "GPU-8932f937", []),
-    ],
-    indirect=["cards"],
-)
-def test_visible_devices(cards: int, variable: str | None, tokens: list[str]) -> None:
-    assert cards >= len(tokens)
-    environ = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
-    assert gpu.visible_devices(environ) == tokens
-
-
-def test_this_host_can_be_asked() -> None:
-    assert gpu.visible_devices({"CUDA_VISIBLE_DEVICES": ""}) == []
-    assert all(token.isdecimal() for token in gpu.visible_devices({}))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import string
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_remotegpu.errors import ProtocolError
-from pytest_remotegpu.outputs import Artifacts, clear, folder_name, safe_parts
+from pytest_remotegpu.outputs import Artifacts, clear, folder_name, in_the_way, safe_parts
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import to_text
+from pytest_remotegpu.worker.artifacts import collect
 
 FINE = set(string.ascii_letters + string.digits + "_.[]-")
 names = st.text() | st.lists(st.text() | st.sampled_from(["..", ".", "", "con", "a"])).map("/".join)
@@ -224,8 +228,8 @@ def test_a_link_made_meanwhile_is_not_written_through(tmp_path: Path) -> None:
     (folder / "file").symlink_to(tmp_path / "mine")
     with pytest.raises(ProtocolError, match="leave its folder"):
         artifacts.take("t", piece("sub/evil"))
-    with pytest.raises((ProtocolError, OSError)):
-        artifacts.take("t", piece("file"))
+    artifacts.take("t", piece("file"))
+    assert artifacts.count == 1
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (tmp_path / "evil").exists()
 
@@ -236,6 +240,100 @@ def test_a_name_that_is_a_file_and_a_folder(first: str, second: str, tmp_path: P
     artifacts.take("t", piece(first))
     with pytest.raises(ProtocolError, match="file and a folder"):
         artifacts.take("t", piece(second))
+
+
+# --- a system that refuses
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let the system refuse to write more than *size* bytes to any file."""
+    resource = pytest.importorskip("resource", reason="needs POSIX limits")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_can_not_be_written_is_missing_and_the_others_are_there(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 2**20)
+    with files_of_at_most(100):
+        artifacts.take("t", piece("half", bytes(80), last=False))
+        artifacts.take("t", piece("half", bytes(80), last=False))
+        artifacts.take("t", piece("half", b"end"))
+        artifacts.take("t", piece("small"))
+        artifacts.take("u", piece("large", bytes(200)))
+    artifacts.take("t", piece("later", bytes(200)))
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["later", "small"]
+    assert artifacts.count == 2
+    assert artifacts.troubles == [
+        f"artifacts are missing: {tmp_path} can't be written to: File too large"
+    ]
+
+
+def test_a_file_that_was_lost_can_come_again(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 1000)
+    with files_of_at_most(100):
+        artifacts.take("t", piece("a", bytes(200)))
+    artifacts.take("t", piece("a", b"anew"))
+    assert found(tmp_path) == {"a": b"anew"}
+    assert artifacts.count == 1
+
+
+def test_what_replaces_a_file_counts_once_it_is_whole(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 1000)
+    artifacts.take("t", piece("a", b"first"))
+    artifacts.take("t", piece("a", b"new ", last=False))
+    assert artifacts.count == 0
+    artifacts.take("t", piece("a", b"one"))
+    assert artifacts.count == 1
+
+
+@posix
+def test_a_file_that_vanishes_half_way_does_not_count(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 1000)
+    artifacts.take("t", piece("a", b"first half", last=False))
+    (tmp_path / folder_name("t") / "a").unlink()
+    artifacts.take("t", piece("a", b"second half"))
+    assert found(tmp_path) == {}
+    assert artifacts.count == 0
+
+
+@posix
+def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    artifacts = Artifacts(tmp_path / "file" / "sub", 1000)
+    for nodeid in ("t", "u"):
+        artifacts.take(nodeid, piece("a", last=False))
+        artifacts.take(nodeid, piece("a"))
+    (trouble,) = artifacts.troubles
+    assert f"{tmp_path / 'file' / 'sub'} can't be written to: Not a directory" in trouble
+    assert artifacts.count == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limit for a path")
+def test_what_can_not_be_removed_is_said(tmp_path: Path) -> None:
+    root = tmp_path
+    while len(str(root)) < 3800:
+        root /= "x" * 200
+    root /= "y" * (4080 - len(str(root)))
+    root.mkdir(parents=True)
+    text = f"files of an earlier run are left in {root}: File name too long"
+    assert clear(root, ["t" * 50]) == text
+    artifacts = Artifacts(root, 1000)
+    artifacts.take("t" * 50, piece("a"))
+    assert text in artifacts.troubles
+
+
+def test_what_stands_in_the_way_of_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert in_the_way(file) == file
+    assert in_the_way(file / "a" / "b") == file
+    assert in_the_way(tmp_path) is None
+    assert in_the_way(tmp_path / "new" / "er") is None
 
 
 @given(st.lists(st.tuples(names, st.binary(max_size=4)), max_size=6))
@@ -251,3 +349,22 @@ def test_whatever_is_sent_stays_in_the_folder(
             continue
     assert {path.name for path in base.iterdir()} <= {"out"}
     assert {path.name for path in base.glob("out/*")} <= {folder_name("t")}
+
+
+# --- the far side's part
+
+
+@pytest.mark.parametrize("vanishing", ["1-first", "2-second", "3-third"])
+def test_a_file_that_vanishes_while_they_are_read_costs_no_other(
+    vanishing: str, tmp_path: Path
+) -> None:
+    (tmp_path / "0").mkdir()
+    for name in ("1-first", "2-second", "3-third"):
+        (tmp_path / "0" / name).touch()
+    found = collect(str(tmp_path), 0, 1000)
+    events_ = [next(found)]
+    (tmp_path / "0" / vanishing).unlink()
+    events_ += list(found)
+    sent = [event.name for event in events_ if isinstance(event, events.Artifact)]
+    expected = {b"1-first", b"2-second", b"3-third"} - {to_text(vanishing)} | {b"1-first"}
+    assert set(sent) == expected

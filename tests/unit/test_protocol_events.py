@@ -193,7 +193,7 @@ ORDER = orders.Order(
     worker="w", nonce="n", gpus=1, cwd=".", root="/r", variables={"A": "ä"}, environ=None,
     tree=[orders.File(b"a", "0" * 64, 1, 0o644), orders.File(b"b", "", 0, 0, b"a")],
     options=orders.Options(args=["x"], argv=[], files=[], live=True),
-    max_artifact=5, total=3, payload=b"\x80", run=orders.Run(0, 3),
+    max_artifact=5, payload=b"\x80", run=orders.Run(0, 3),
 )  # fmt: skip
 
 

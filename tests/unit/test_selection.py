@@ -47,7 +47,7 @@ class FakeCallspec:
     marks: list[FakeMark]
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeItem:
     """A test with marks, nearest first."""
 
@@ -83,6 +83,11 @@ def settings(**cli: Any) -> Settings:
         ([gpu(2), multi], Shape(2)),
         ([multi, gpu(2)], Shape(4)),
         ([hpc("own argument"), gpu(2)], Shape(2)),
+        ([gpu(type="L4"), gpu(2, type=["T4"], min_memory_gib=9)], Shape(2, ("L4",), 9.0)),
+        (
+            [gpu(env={"A": "1"}), gpu(env={"A": "2", "B": "3"})],
+            Shape(1, env=(("A", "1"), ("B", "3"))),
+        ),
     ],
 )
 def test_shapes(marks: list[FakeMark], shape: Shape | None) -> None:
@@ -104,6 +109,49 @@ def test_all_are_shipped_where_that_is_asked_for() -> None:
     tests = [item(), item(gpu(3)), item(gpu(2)), item(slow)]
     assert selection.shapes_of(tests, everything) == [Shape(2), Shape(3), Shape(2), Shape(2)]
     assert selection.shapes_of([item(), item(slow)], everything) == [Shape(0), Shape(0)]
+
+
+ENV = {"env": {"A": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("marks", "least"),
+    [
+        ([gpu(type="L4"), gpu(2)], Shape(2)),
+        ([gpu(min_memory_gib=1), gpu(3), gpu(2), gpu(1, **ENV)], Shape(2)),
+        ([gpu(2, type="L4"), gpu(min_capability=8)], Shape(1, min_capability=8.0)),
+        ([gpu(2, type="L4"), gpu(**ENV)], Shape(2, ("L4",))),
+        ([gpu(**ENV), gpu(2, **ENV)], Shape(0)),
+    ],
+)
+def test_tests_without_a_mark_go_where_nothing_special_was_asked_for(
+    marks: list[FakeMark], least: Shape
+) -> None:
+    first, *others = selection.shapes_of([item(), *map(item, marks)], settings(remote_all=True))
+    assert first == least
+    assert others == [selection.shape_of(item(mark), {}) for mark in marks]
+
+
+def test_limits_of_tests_that_set_one() -> None:
+    plain, limited, inherited, nearest, aliased = tests = [
+        item(gpu),
+        item(gpu(timeout=3)),
+        item(gpu(2), gpu(timeout=0.5)),
+        item(gpu(timeout=7), gpu(timeout=9)),
+        item(hpc),
+    ]
+    aliases = {"hpc": {"timeout": 4}}
+    limits = selection.timeouts_of([item(), item(slow), *tests], aliases)
+    assert limits == {limited: 3.0, inherited: 0.5, nearest: 7.0, aliased: 4.0}
+    assert plain not in limits
+    assert all(isinstance(limit, float) for limit in limits.values())
+
+
+def test_a_limit_of_a_parameter_is_nearer_than_its_functions() -> None:
+    mark = gpu(timeout=4)
+    test = FakeItem("t.py::test[4]", [gpu(timeout=2), mark], callspec=FakeCallspec([mark]))
+    found = cast("pytest.Item", test)
+    assert selection.timeouts_of([found], {}) == {found: 4.0}
 
 
 def test_no_tests() -> None:

@@ -25,11 +25,19 @@ class Site:
     :ivar python: the far interpreter that the user named (ini ``remotegpu_python``), or empty.
     :ivar executable: the interpreter of this session.
     :ivar platform: as ``sys.platform``.
+    :ivar root: the project's folder.
+    :ivar fresh: whether nothing that is kept warm may be used.
+    :ivar idle: seconds for which something warm stays when nobody needs it.
+    :ivar preload: modules that something warm is to import ahead.
     """
 
     python: str = ""
     executable: str = ""
     platform: str = "linux"
+    root: str = ""
+    fresh: bool = True
+    idle: float = 600.0
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,12 @@ class Environment:
 
 
 class Channel(Protocol):
-    """One worker's two byte streams, and where there is one, its ``command`` as a list of words.
+    """One worker's two byte streams.
+
+    Where they are known, ``command`` says how it was started, as a list of words, and ``note`` what
+    the user should know of that, as a line of text. Once ``frames`` is exhausted, ``passing`` says
+    whether what ended the worker may be gone when it is tried again, as a machine that was taken
+    away: then a worker that has not said hello is tried again, too.
 
     ``send`` and ``stop`` are called from one thread, ``frames`` from another.
     """

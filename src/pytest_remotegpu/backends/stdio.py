@@ -28,12 +28,16 @@ class StdioChannel:
 
     :param command: the program and its arguments.
     :ivar command: the program and its arguments.
+    :ivar note: what the user should know of it; empty for nothing.
+    :ivar passing: whether a signal ended it, which may not happen again.
     :param variables: its whole environment; ``None`` for this process's own.
     :raises FarSideError: where the program can't be started.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
         self.command = list(command)
+        self.note = ""
+        self.passing = False
         self._errors = bytearray()
         try:
             self._process = subprocess.Popen(
@@ -99,6 +103,7 @@ class StdioChannel:
             self._process.wait(GRACE)
         self._listener.join(1.0)
         code = self._process.returncode
+        self.passing = code is not None and code < 0
         ended = (
             "still runs"
             if code is None

@@ -28,11 +28,14 @@ __all__ = [
     "Exited",
     "Finished",
     "Junit",
+    "Leased",
     "Live",
     "Log",
+    "Memory",
     "Need",
     "NotFound",
     "Note",
+    "Phases",
     "Report",
     "Section",
     "SessionEnded",
@@ -40,6 +43,7 @@ __all__ = [
     "StartFailed",
     "Started",
     "StretchEnded",
+    "Waiting",
     "Wants",
     "Warned",
     "pack_report",
@@ -169,13 +173,20 @@ class StretchEnded(_Event, frozen=True, tag=13):
 
 
 class Crashed(_Event, frozen=True, tag=14):
-    """The runner ended while a test ran: how, with which stacks, and with which output."""
+    """The runner ended while a test ran: how, with which stacks, and with which output.
+
+    :ivar timeout: whether it was ended for having reached a limit.
+    :ivar before: the places of tests that ran in the same process before, where memory may be the
+        cause and one of them the culprit.
+    """
 
     item: Place
     cause: str
     stack: plain.Text
     stdout: plain.Text
     stderr: plain.Text
+    timeout: bool = False
+    before: list[Place] = []
 
 
 class StartFailed(_Event, frozen=True, tag=15):
@@ -213,6 +224,46 @@ class SessionEnded(_Event, frozen=True, tag=23):
 
     status: int
     text: plain.Text
+
+
+class Waiting(_Event, frozen=True, tag=24):
+    """The cards are not free: who holds them. An empty text ends the wait."""
+
+    text: plain.Text
+
+
+class Leased(_Event, frozen=True, tag=25):
+    """The tests that follow have these cards to themselves.
+
+    :ivar cards: each in words, such as ``NVIDIA H200 (GPU-5d0c...)``.
+    :ivar seconds: how long that took.
+    """
+
+    cards: list[plain.Text]
+    seconds: float
+
+
+class Memory(_Event, frozen=True, tag=26):
+    """What a test did with the memory of its cards, all of them together, in bytes.
+
+    :ivar allocated: the most that torch's allocator had handed out at once.
+    :ivar reserved: the most that it had taken from the cards.
+    :ivar leaked: what it has handed out more at the end than it had before the test.
+    :ivar free: what the cards have left at the end. :ivar total: what they have.
+    """
+
+    item: Place
+    allocated: Place
+    reserved: Place
+    leaked: int
+    free: Place
+    total: Place
+
+
+class Phases(_Event, frozen=True, tag=27):
+    """How long parts of the start took there, in seconds, in order."""
+
+    parts: list[tuple[str, float]]
 
 
 class Exited(_Event, frozen=True, tag=16):
@@ -261,8 +312,12 @@ Event = (
     | StartFailed
     | Exited
     | Junit
+    | Leased
+    | Memory
     | Need
     | Note
+    | Phases
+    | Waiting
     | Ended
 )
 """All that may come back; a stream that holds anything else is not believed."""
@@ -285,6 +340,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     :ivar stretch_ended: whether a stretch ends with them.
     :ivar events: the events, encoded.
     :ivar waits: whether the runner waits for ``Shown`` before it goes on.
+    :ivar spoilt: whether no further test may run in this process: it ends, another takes over.
+    :ivar collecting: the id of the file that is imported after these events; empty for none.
     """
 
     count: int
@@ -294,6 +351,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     stretch_ended: bool
     events: msgspec.Raw
     waits: bool = False
+    spoilt: bool = False
+    collecting: bytes = b""
 
 
 CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "sections")
@@ -326,7 +385,7 @@ def pack_report(
         rest.pop("longrepr", None)
         rest.pop("user_properties", None)
     names = data.get("keywords", {})
-    if list(names.values()).count(1) != len(names):
+    if not all(type(value) is int and value == 1 for value in names.values()):
         rest["keywords"] = names
     when = data.get("when")
     return Report(
@@ -344,19 +403,14 @@ def pack_report(
 
 def _open_data(rest: dict[str, Any], changed: list[str]) -> dict[str, Any]:
     """Pack what has no field of its own; names that are not ASCII go together under one that is."""
-    found = {str(key): _open(value, changed, key) for key, value in rest.items()}
-    odd = [key for key in found if not key.isascii()]
-    if odd:
-        found[ODD_NAMES] = plain.pack({key: plain.reduce(rest[key], changed, key) for key in odd})
-        for key in odd:
-            del found[key]
-    return found
-
-
-def _open(value: Any, changed: list[str], name: str) -> Any:
-    if type(value) is str and value.isascii():
-        return value
-    return plain.pack(plain.reduce(value, changed, name))
+    reduction = plain.Reduction(changed)
+    found: dict[str, Any] = {}
+    odd: dict[str, Any] = {}
+    for key, value in rest.items():
+        name = plain.text_of(key)
+        (found if name.isascii() else odd)[name] = reduction.of(value, name)
+    found = {name: plain.pack(value) for name, value in found.items()}
+    return {**found, ODD_NAMES: plain.pack(odd)} if odd else found
 
 
 def unpack_report(

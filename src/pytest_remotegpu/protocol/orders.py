@@ -13,7 +13,9 @@ __all__ = [
     "Blob",
     "File",
     "Finish",
+    "Limits",
     "Message",
+    "Needs",
     "Options",
     "Order",
     "Run",
@@ -51,6 +53,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     :ivar log_level: records from this level up are sent; ``None`` for none.
     :ivar junit: the format of the user's junit file; empty where none is written.
     :ivar workers: how many workers the session has; :ivar run: its id.
+    :ivar shown_worker: what tests are to see as their worker's id, where that is another one: that
+        of the process of pytest-xdist that sends them. :ivar shown_argv: the session's arguments.
+    :ivar python: options of the interpreter, as they stand on a command line.
     """
 
     args: list[str]
@@ -67,6 +72,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     junit: str = ""
     workers: int = 1
     run: str = ""
+    shown_worker: str = ""
+    shown_argv: list[str] = []
+    python: list[str] = []
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,23 +83,55 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     :ivar devices: the value of ``CUDA_VISIBLE_DEVICES``; ``None`` to leave it.
     :ivar pretend: the number of pretend GPUs; ``None`` where GPUs are real.
     :ivar artifacts: the folder for the tests' artifacts. :ivar root: the project's folder there.
+    :ivar caches: the folder for what compilers of kernels keep; empty to leave them alone.
+    :ivar barred: why files must not be imported that ended processes before, by their ids.
     """
 
     devices: str | None = None
     pretend: int | None = None
     artifacts: str = ""
     root: str = ""
+    caches: str = ""
+    barred: dict[bytes, bytes] = {}
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the tests ask of each of their cards; the number of cards stands in the order.
+
+    :ivar type: names of card types, any of which will do; empty for any card.
+    :ivar min_memory_gib: of one card, in GiB. :ivar min_capability: such as 8.0.
+    """
+
+    type: list[str] = []
+    min_memory_gib: float = 0.0
+    min_capability: float = 0.0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds that things may take on the far side; 0 for no limit.
+
+    :ivar timeout: one test, from its setup to the end of its teardown.
+    :ivar wait: for cards that others hold.
+    :ivar tests: the limit of single tests, by their place, where it is another one.
+    """
+
+    timeout: float = 0.0
+    wait: float = 0.0
+    tests: dict[int, float] = {}
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """Run the tests from place ``first`` up to, not including, ``last``.
 
     :ivar failures: stop after so many further failures; 0 for no limit.
+    :ivar following: the place of the test that will run after these; -1 where that is not known:
+        then it is taken to be the neighbour, as collected.
     """
 
     first: int
     last: int
     failures: int = 0
+    following: int = -1
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
@@ -107,7 +147,6 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     :ivar environ: the whole environment to use instead of the worker's own; ``None`` to keep that.
     :ivar options: how the runner's session is to be. :ivar site: for the runner, by its supervisor.
     :ivar max_artifact: bytes that the artifacts of one test may take.
-    :ivar total: how many tests the payload holds.
     :ivar payload: a cloudpickle of what only the runner may open.
     :ivar run: the first stretch.
     """
@@ -122,10 +161,11 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     environ: dict[str, str] | None
     options: Options
     max_artifact: int
-    total: int
     payload: bytes
     run: Run
     site: Site = Site()
+    needs: Needs = Needs()
+    limits: Limits = Limits()
 
 
 class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
@@ -133,9 +173,14 @@ class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
-    """End now: tear down within ``grace`` seconds, then be ended."""
+    """End now: tear down within ``grace`` seconds, then be ended.
+
+    :ivar limit: where a limit of the run is the reason, that limit in words: the running test has
+        then timed out, and is ended at once with a look at what it did.
+    """
 
     grace: float
+    limit: str = ""
 
 
 class Values(msgspec.Struct, frozen=True, array_like=True, tag="values"):

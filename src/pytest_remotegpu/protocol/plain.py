@@ -6,6 +6,8 @@ Knows nothing of events or pytest. Everything here is data in, data out; decodin
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -15,12 +17,16 @@ from pytest_remotegpu.errors import ProtocolError
 __all__ = [
     "DECODER",
     "ENCODER",
+    "MOST_PARTS",
+    "Reduction",
     "Text",
+    "count",
     "from_text",
     "is_shallow",
     "pack",
     "read_extension",
     "reduce",
+    "text_of",
     "to_text",
     "unpack",
 ]
@@ -32,8 +38,13 @@ PAIRS: Final = 4
 MOST_DIGITS: Final = 4000
 """CPython refuses to read integers of more than 4300 digits by default."""
 
-MOST_PARTS: Final = 100_000
-"""Parts of one object that are walked; what holds itself many times over would never end."""
+MOST_PARTS: Final = 150_000
+"""Parts of one reduction that are walked; what holds itself many times over would never end."""
+_END: Final = object()
+LONGEST: Final = 2**20
+"""Bytes of one text within an object; a longer one is cut."""
+MOST_BYTES: Final = 6 * 2**20
+"""Bytes that all texts of one reduction may have, so that what is made of it fits into a frame."""
 DEEPEST: Final = 100
 """Data nested further becomes text, so that both sides stay far from the recursion limit."""
 
@@ -159,17 +170,25 @@ def reduce(value: Any, changed: list[str], where: str = "") -> Any:
     :param changed: receives a line for each object that had to be turned to text.
     :param where: the path to ``value``, for those lines.
     """
-    return _Reduction(changed).of(value, where, 0)
+    return Reduction(changed).of(value, where)
 
 
-class _Reduction:
-    """One walk over an object."""
+class Reduction:
+    """Reduces one object or several, which may have so many parts and bytes together.
+
+    :param changed: as for :func:`reduce`.
+    """
 
     def __init__(self, changed: list[str]) -> None:
         self._changed = changed
         self._room = MOST_PARTS
+        self._bytes = MOST_BYTES
 
-    def of(self, value: Any, where: str, depth: int) -> Any:
+    def of(self, value: Any, where: str) -> Any:
+        """Do what :func:`reduce` does."""
+        return self._of(value, where, 0)
+
+    def _of(self, value: Any, where: str, depth: int) -> Any:
         if value is None or value is True or value is False:
             return value
         self._room -= 1
@@ -177,44 +196,94 @@ class _Reduction:
             return self._text("...", value, where)
         match value:
             case str():
-                return str.__getitem__(value, slice(None))
+                return self._cut(str.__getitem__(value, slice(None)), where)
             case int():
                 return self._integer(int.__index__(value), where)
             case float():
                 return float.__float__(value)
             case bytes():
-                return bytes.__getitem__(value, slice(None))
+                return self._cut_bytes(bytes.__getitem__(value, slice(None)), where)
             case list():
-                return self._items(value, where, depth)
+                return self._items(list.__iter__(value), where, depth)
             case tuple():
-                return tuple(self._items(value, where, depth))
+                return tuple(self._items(tuple.__iter__(value), where, depth))
             case dict():
-                return self._dict(value, where, depth)
-        return self._text(_text_of(value), value, where)
+                return self._dict(dict.items(value), where, depth)
+        return self._text(text_of(value), value, where)
 
     def _integer(self, value: int, where: str) -> Any:
-        few = value.bit_length() < MOST_DIGITS * 3
-        return value if few else self._text(hex(value), value, where)
+        digits = value.bit_length() // 3
+        if digits < MOST_DIGITS and self._pay(digits):
+            return value
+        return self._text(hex(value), value, where)
 
-    def _items(self, value: list[Any] | tuple[Any, ...], where: str, depth: int) -> list[Any]:
-        return [self.of(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(value)]
+    def _items(self, items: Iterable[Any], where: str, depth: int) -> list[Any]:
+        found = []
+        for at, item in enumerate(items):
+            found.append(self._of(item, f"{where}[{at}]", depth + 1))
+            if self._room < 0:
+                break
+        return found
 
-    def _dict(self, value: dict[Any, Any], where: str, depth: int) -> dict[Any, Any]:
+    def _dict(self, items: Iterable[tuple[Any, Any]], where: str, depth: int) -> dict[Any, Any]:
         plain = {}
-        for key, item in value.items():
-            name = self.of(key, f"{where} key", depth + 1)
+        for key, item in items:
+            name = self._of(key, f"{where} key", depth + 1)
             if not isinstance(name, str | int | float | bytes | tuple | None) or not _is_hashable(
                 name
             ):
-                name = self._text(_text_of(key), key, f"{where} key")
+                name = self._text(text_of(key), key, f"{where} key")
             inner = f"{where}.{name!s}"[:200] if where else str(name)[:200]
-            plain[name] = self.of(item, inner, depth + 1)
+            plain[name] = self._of(item, inner, depth + 1)
+            if self._room < 0:
+                break
         return plain
 
     def _text(self, text: str, value: Any, where: str) -> str:
         kind = type(value)
         self._changed.append(f"{where} ({kind.__module__}.{kind.__qualname__})")
-        return text
+        return self._cut(text, where)
+
+    def _pay(self, size: int) -> bool:
+        """Take so many bytes out of what is left; say whether that much is allowed."""
+        paid = size <= min(LONGEST, self._bytes)
+        self._bytes -= size if paid else 0
+        return paid
+
+    def _cut(self, text: str, where: str) -> str:
+        """Cut a text that is too long, or one too many; say how long it was."""
+        each = 1 if text.isascii() else 4
+        if self._pay(len(text) * each):
+            return text
+        self._changed.append(f"{where} (a text of {len(text)} characters)")
+        room = min(LONGEST, self._bytes) // each
+        self._pay(room * each)
+        return f"{text[:room]}... [cut here: {len(text)} characters]"
+
+    def _cut_bytes(self, data: bytes, where: str) -> bytes:
+        if self._pay(len(data)):
+            return data
+        self._changed.append(f"{where} ({len(data)} bytes)")
+        room = min(LONGEST, self._bytes)
+        self._pay(room)
+        return data[:room]
+
+
+def count(value: Any, most: int) -> int:
+    """Count the parts of an object, itself included, as far as ``most``."""
+    todo: list[Iterator[Any]] = [iter((value,))]
+    found = 0
+    while todo and found < most:
+        part = next(todo[-1], _END)
+        if part is _END:
+            todo.pop()
+            continue
+        found += 1
+        if isinstance(part, dict):
+            todo.append(itertools.chain.from_iterable(dict.items(part)))
+        elif isinstance(part, list | tuple):
+            todo.append(list.__iter__(part) if isinstance(part, list) else tuple.__iter__(part))
+    return found
 
 
 def _is_hashable(value: Any) -> bool:
@@ -225,9 +294,10 @@ def _is_hashable(value: Any) -> bool:
     return True
 
 
-def _text_of(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Give the text of any object, also of one that has none."""
     try:
-        text = str(value)
+        text = value if type(value) is str else str(value)
     except Exception as error:  # noqa: BLE001 -- a user's __str__ may raise anything
         return f"<{type(value).__name__} whose text raised {type(error).__name__}>"
     return str.__getitem__(text, slice(None))

@@ -155,7 +155,6 @@ class Project:
             environ=None if ships_tree else dict(variables),
             options=self._options(ids, live=live),
             max_artifact=2**20,
-            total=len(ids),
             payload=cloudpickle.dumps({"ids": list(ids), "options": {}, "blobs": {}}),
             run=orders.Run(0, first),
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -29,8 +31,7 @@ def collect(base: str, item: int, limit: int) -> Iterator[events.Event]:
         return
     top = folder(base, item)
     room = limit
-    for path in sorted(_files(top), key=lambda path: (path.stat().st_size, str(path))):
-        size = path.stat().st_size
+    for size, path in sorted(_files(top)):
         name = path.relative_to(top).as_posix()
         if size > room:
             text = (
@@ -43,12 +44,15 @@ def collect(base: str, item: int, limit: int) -> Iterator[events.Event]:
         yield from _pieces(item, name, path, size)
 
 
-def _files(top: Path) -> Iterator[Path]:
+def _files(top: Path) -> Iterator[tuple[int, Path]]:
+    """Find the files and their sizes; a process that goes on may take some away meanwhile."""
     for parent, _folders, names in os.walk(top):
         for name in names:
             path = Path(parent, name)
-            if path.is_file() and not path.is_symlink():
-                yield path
+            with contextlib.suppress(OSError):
+                about = path.lstat()
+                if stat.S_ISREG(about.st_mode):
+                    yield about.st_size, path
 
 
 def _pieces(item: int, name: str, path: Path, size: int) -> Iterator[events.Event]:

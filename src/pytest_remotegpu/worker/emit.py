@@ -9,13 +9,16 @@ import linecache
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 import pytest
+from msgspec.structs import astuple, replace
 
 from pytest_remotegpu.protocol import events, frames
 from pytest_remotegpu.protocol.plain import to_text
+from pytest_remotegpu.worker.fit import fit
 
 __all__ = ["Emitter", "ReportSender"]
 
@@ -26,11 +29,17 @@ MOST_PENDING: Final = 1000
 MOST_OUTPUT: Final = 64 * 2**20
 """Bytes of captured output that one test may send; what is over is left out and said so."""
 
+MOST_BYTES: Final = frames.MAX_INBOUND - 2**16
+"""Bytes of the events in one batch, whose frame must not be larger than the user's side takes."""
 BATCH: Final = msgspec.msgpack.Encoder()
 
 
 class Emitter:
-    """The runner's end of the socket to its supervisor."""
+    """The runner's end of the socket to its supervisor.
+
+    :ivar current, following, failures, spoilt, collecting: what each batch says, as
+        ``events.Batch`` has it.
+    """
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -40,6 +49,8 @@ class Emitter:
         self.current = -1
         self.following = 0
         self.failures = 0
+        self.spoilt = False
+        self.collecting = b""
 
     def put(self, event: events.Event) -> None:
         """Keep an event for the next flush."""
@@ -53,26 +64,76 @@ class Emitter:
             os._exit(0)
         with self._lock:
             pending, self._pending = self._pending, []
-            encoded = msgspec.Raw(frames.encode_events(pending))
-            ended = any(isinstance(event, events.StretchEnded) for event in pending)
-            batch = events.Batch(
-                len(pending), self.current, self.following, self.failures, ended, encoded, waits
-            )
-            data = frames.frame(BATCH.encode(batch))
-            try:
-                if fds:
-                    socket.send_fds(self._channel, [data[:1]], fds)
-                    data = data[1:]
-                    for fd in fds:
-                        os.close(fd)
-                self._channel.sendall(data)
-            except OSError:
-                os._exit(71)
+            *earlier, last = _parts(pending)
+            for part, encoded in earlier:
+                self._send(part, encoded, max(self.current, -1))
+            self._send(*last, self.current, fds=fds, waits=waits)
+
+    def _send(
+        self,
+        pending: list[events.Event],
+        encoded: bytes,
+        current: int,
+        *,
+        fds: list[int] | None = None,
+        waits: bool = False,
+    ) -> None:
+        """Send events in one batch."""
+        batch = events.Batch(
+            len(pending),
+            current,
+            self.following,
+            self.failures,
+            any(isinstance(event, events.StretchEnded) for event in pending),
+            msgspec.Raw(encoded),
+            waits,
+            self.spoilt,
+            self.collecting,
+        )
+        data = frames.frame(BATCH.encode(batch))
+        try:
+            if fds:
+                socket.send_fds(self._channel, [data[:1]], fds)
+                data = data[1:]
+                for fd in fds:
+                    os.close(fd)
+            self._channel.sendall(data)
+        except OSError:
+            os._exit(71)
 
     def over(self, *, failed: bool) -> None:
         """Say that the session has ended: in good order, or without having been able to begin."""
         self.current = events.FAILED if failed else events.OVER
         self.flush()
+
+
+def _parts(pending: list[events.Event]) -> Iterator[tuple[list[events.Event], bytes]]:
+    """Encode events, in several parts where they are too much for one frame."""
+    encoded = frames.encode_events(pending)
+    if len(encoded) <= MOST_BYTES:
+        yield pending, encoded
+    elif len(pending) > 1:
+        middle = len(pending) // 2
+        yield from _parts(pending[:middle])
+        yield from _parts(pending[middle:])
+    else:
+        short = [_shortened(pending[0])]
+        yield short, frames.encode_events(short)
+
+
+def _shortened(event: events.Event) -> events.Event:
+    """Cut the texts of an event that is too large; a report's own are short enough."""
+    texts = {
+        name: _cut(value, PIECE, f"more than {PIECE >> 20} MiB")
+        for name, value in zip(event.__struct_fields__, astuple(event), strict=True)
+        if isinstance(value, bytes) and len(value) > PIECE
+    }
+    return replace(event, **texts)
+
+
+def _cut(text: bytes, size: int, why: str) -> bytes:
+    """Cut a text for the wire, and say so in it."""
+    return to_text(text[:size].decode("utf-8", "replace")) + to_text(f"\n[cut here: {why}]")
 
 
 class ReportSender:
@@ -101,24 +162,22 @@ class ReportSender:
         :param settle: whether the test had sub-tests: pytest then lets it fail for them once it is
             asked for the test's status, which only this side can answer.
         """
-        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        if data is None:
-            return
         changed: list[str] = []
-        sections = [
-            self._section(item, str(name), str(text)) for name, text in data.pop("sections", ())
-        ]
-        longrepr = data.get("longrepr")
+        data = fit(self._config, report, changed)
+        if not data:
+            return
+        sections = [self._section(item, name, text) for name, text in data.pop("sections")]
+        longrepr = data["longrepr"]
         if self._paths and longrepr is not None:
             data["longrepr"] = longrepr = _moved_longrepr(longrepr, *self._paths)
         if isinstance(longrepr, str) and not isinstance(report.longrepr, str):
-            data[events.TEXT_ONLY] = True
+            data = {events.TEXT_ONLY: True, **data}
         if settle:
             before = report.outcome
             self._config.hook.pytest_report_teststatus(report=report, config=self._config)
             if report.outcome != before:
-                data[events.SETTLED] = (report.outcome, str(report.longrepr))
-        keywords = list(data.get("keywords", ()))
+                data = {events.SETTLED: (str(report.outcome), str(report.longrepr)), **data}
+        keywords = list(data["keywords"])
         packed = events.pack_report(
             item, data, sections, keywords=keywords != self._keywords, changed=changed
         )
@@ -126,13 +185,9 @@ class ReportSender:
         self._emitter.put(packed)
         if changed and not self._warned:
             self._warned = True
-            self._note(changed, report.nodeid)
-
-    def _note(self, changed: list[str], nodeid: str) -> None:
-        named = ", ".join(changed[:5])
-        self._emitter.put(
-            events.Note(to_text(f"objects on the report of {nodeid} travel as text only: {named}"))
-        )
+            named = ", ".join(changed[:5])
+            text = f"not all on the report of {report.nodeid} travels as it is: {named}"
+            self._emitter.put(events.Note(to_text(text)))
 
     def _section(self, item: int, name: str, text: str) -> int:
         key = (name, text)
@@ -143,10 +198,7 @@ class ReportSender:
         data = to_text(text)
         room = MOST_OUTPUT - self._sent_bytes
         if len(data) > room:
-            data = data[: max(room, 0)] + b"\n[output cut here: more than %d MiB]" % (
-                MOST_OUTPUT >> 20
-            )
-            data = to_text(data.decode("utf-8", "replace"))
+            data = _cut(data, max(room, 0), f"more than {MOST_OUTPUT >> 20} MiB of output")
         self._sent_bytes += len(data)
         head = to_text(name)
         for start in range(0, max(len(data), 1), PIECE):

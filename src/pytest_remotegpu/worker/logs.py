@@ -29,13 +29,13 @@ class _Forwarder(logging.Handler):
         text = self.format(record)
         self._emitter.put(
             events.Log(
-                to_text(record.name),
-                record.levelno,
+                to_text(str(record.name)),
+                int(record.levelno or 0),  # a record made by hand may hold anything
                 to_text(text),
-                to_text(record.pathname),
-                record.lineno,
-                to_text(record.funcName or ""),
-                record.created,
+                to_text(str(record.pathname)),
+                int(record.lineno or 0),
+                to_text(str(record.funcName or "")),
+                float(record.created),
             )
         )
         self._emitter.flush()

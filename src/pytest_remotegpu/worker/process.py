@@ -16,29 +16,45 @@ from pathlib import Path
 from typing import Final
 
 __all__ = [
+    "DUMP",
     "FORK",
     "LENGTH",
     "PREFIX",
     "REPLY",
     "ROOT",
+    "TWIN",
     "adopt_orphans",
     "children",
     "describe_end",
     "die_with_parent",
     "end_tree",
     "exists",
+    "is_own_doing",
+    "memory_kills",
+    "nameless_file",
     "take_over_streams",
 ]
 
+DUMP: Final = (
+    signal.SIGRTMAX - 5 if sys.platform == "linux" else getattr(signal, "SIGUSR2", signal.SIGTERM)
+)
+"""A runner answers it with every thread's stack, out of a native call too; hardly anybody else
+uses it."""
 PREFIX: Final = "remotegpu-"
 """Of a worker's folder for temporary files; its process id follows."""
 FORK: Final = b"F"
-"""The supervisor's word for: fork a runner on the three descriptors that come with this byte."""
+"""The word for: fork a runner on the descriptors that come with this byte.
+
+They are its socket, its stdout, its stderr, a file for stacks, and the locks on its cards.
+"""
+TWIN: Final = b"T"
+"""The same for: fork a zygote like yourself that serves the socket that comes with this byte."""
 ROOT: Final = b"P"
 """The same for: hold no module of the project in the folder that follows (``LENGTH`` first)."""
 LENGTH: Final = struct.Struct("=I")
 REPLY: Final = struct.Struct("=cqqq")
-"""What the zygote says: ``R`` ready, ``S`` started (pid), ``X`` ended (pid, status, peak KiB)."""
+"""What the zygote says: ``R`` ready, ``P`` its own pid, ``S`` started (pid), ``X`` ended (pid,
+status, peak KiB), ``M`` what it has imported (length of the JSON text that follows)."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -46,6 +62,20 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 def _prctl(option: int, argument: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
+
+
+def nameless_file(about: str) -> int:
+    """Open a file that lies in no folder; on Linux it takes no room on a disk either.
+
+    :param about: what people see of it in the list of open files.
+    :return: its descriptor.
+    """
+    if sys.platform == "linux":
+        return os.memfd_create(about)
+    import tempfile  # noqa: PLC0415 -- where the system has no better
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def adopt_orphans() -> None:
@@ -81,16 +111,20 @@ def _tasks(pid: int) -> list[str]:
     return texts
 
 
-def end_tree(keep: tuple[int, ...] = (), within: float = 2.0) -> list[int]:
+def end_tree(
+    keep: tuple[int, ...] = (), within: float = 2.0, of: tuple[int, ...] = ()
+) -> list[int]:
     """Kill every descendant of this process until none is left.
 
     :param keep: processes that stay.
     :param within: seconds after which to stop trying.
+    :param of: other processes whose descendants end likewise.
     :return: those that are still there.
     """
     deadline = time.monotonic() + within
     while True:
-        left = [pid for pid in children(os.getpid()) if pid not in keep]
+        roots = (os.getpid(), *of)
+        left = [pid for root in roots for pid in children(root) if pid not in keep]
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -134,11 +168,36 @@ def take_over_streams() -> tuple[int, int]:
     return inward, outward
 
 
+def memory_kills() -> int:
+    """Count the processes of this control group that the kernel has ended for want of memory.
+
+    :return: 0 where that can't be read.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError, KeyError):
+        group = Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[2]
+        for file in (f"/sys/fs/cgroup{group}/memory.events", "/sys/fs/cgroup/memory.events"):
+            with contextlib.suppress(OSError):
+                lines = Path(file).read_text().splitlines()
+                return int(dict(line.split() for line in lines)["oom_kill"])
+    return 0
+
+
+FAULTS: Final = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
+"""Signals that a process's own code brings about."""
 OWN_ENDS: Final = {
-    70: "the worker process could not begin its session",
+    70: "the worker process broke down",
     71: "the test closed the socket by which its worker process is heard",
 }
 """Exit statuses of our own processes, which say more than a number."""
+
+
+def is_own_doing(status: int) -> bool:
+    """Say whether a process has ended by what its own code did, and not by somebody's signal.
+
+    :param status: as ``os.waitpid`` gives it.
+    """
+    code = os.waitstatus_to_exitcode(status)
+    return code >= 0 or any(getattr(signal, name, None) == -code for name in FAULTS)
 
 
 def describe_end(status: int, peak_rss_kib: int = 0) -> str:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
 import socket
+from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -15,7 +19,7 @@ import msgspec
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events, frames
 from pytest_remotegpu.protocol.plain import to_text
-from pytest_remotegpu.worker.process import describe_end
+from pytest_remotegpu.worker.process import describe_end, memory_kills
 
 __all__ = ["RunnerHandle"]
 
@@ -23,6 +27,9 @@ TAIL: Final = 2**16
 """Bytes of uncaptured output that are kept for a crash report."""
 AT_ONCE: Final = 8 * 2**20
 """Bytes of events to take in before they are passed on."""
+FRAMEWORK: Final = re.compile(
+    r'^  File "(?:[^"]*/(?:_pytest|pluggy|pytest_remotegpu/worker)/|<frozen runpy>)'
+)
 _BATCH: Final = msgspec.msgpack.Decoder(events.Batch)
 
 
@@ -62,16 +69,21 @@ class Tail:
 class RunnerHandle:
     """A runner's descriptors and state.
 
-    :ivar ends: what the child must get: its socket, its stdout and its stderr.
-    :ivar current: the place of the running test; -1 for none.
+    :param stacks: a file for stacks.
+    :ivar ends: what the child must get: its socket, its stdout, its stderr and that file.
+    :ivar late: the limit for which it is being ended, in words. :ivar spoilt: whether no further
+        test may run in it. :ivar rests: whether it has come to the end of a stretch.
+    :ivar current: the place of the running test; -1 for none. :ivar collecting: the id of the file
+        that is being imported; empty for none.
     :ivar over: whether the session said that it ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stacks: int) -> None:
+        self.stacks = stacks
         self.channel, child = socket.socketpair()
         out, child_out = os.pipe()
         err, child_err = os.pipe()
-        self.ends = [child.detach(), child_out, child_err]
+        self.ends = [child.detach(), child_out, child_err, os.dup(stacks)]
         self.outputs = {out: 1, err: 2}
         for fd in self.outputs:
             os.set_blocking(fd, False)
@@ -88,6 +100,15 @@ class RunnerHandle:
         self.failures = 0
         self.over = False
         self.progressed = False
+        self.late = ""
+        self.collecting = b""
+        self._kept: list[bytes] = []
+        self.doomed = False
+        self._ran: deque[int] = deque(maxlen=6)
+        self._kills = memory_kills()
+        self.offspring = ""
+        self.spoilt = False
+        self.rests = False
         self.closed = False
 
     def send(self, message: object) -> None:
@@ -120,7 +141,9 @@ class RunnerHandle:
                 break
             except OSError:
                 chunk, fds = b"", []
-            self.captured += fds
+            if fds:
+                _close_all(self.captured)
+                self.captured = fds
             self.closed = not chunk
             size += len(chunk)
             self._take_in(chunk, batches)
@@ -141,13 +164,19 @@ class RunnerHandle:
             self.closed = True
 
     def _follow(self, batch: events.Batch) -> None:
+        if self.late:
+            return
         if batch.current >= 0 and batch.current != self.current:
             self.progressed = True
+            self._ran.append(batch.current)
             for tail in self.tails.values():
                 tail.forget()
+        self.spoilt = self.spoilt or batch.spoilt
+        self.rests = batch.stretch_ended
         self.over = batch.current in {events.OVER, events.FAILED}
         self.current = max(batch.current, -1)
         self.following = batch.following
+        self.collecting = batch.collecting
         self.failures = batch.failures
 
     def read_output(self, fd: int) -> bytes:
@@ -164,16 +193,57 @@ class RunnerHandle:
     def crash(self, status: int, peak_rss_kib: int) -> events.Crashed:
         """Say how the runner ended while ``current`` ran."""
         stdout, stderr = (self._captured(index) for index in (0, 1))
+        said = _text(self.tails[2].take())
+        stack = "\n".join(filter(None, [self._stacks(), self.offspring, said]))
+        cause = self.late or self.broken
+        killed = not cause and status == signal.SIGKILL
+        if killed and (more := memory_kills() - self._kills) > 0:
+            cause = (
+                f"{describe_end(status, peak_rss_kib)}; meanwhile the kernel ended {more} "
+                "processes of this control group for want of memory"
+            )
         return events.Crashed(
             self.current,
-            self.broken or describe_end(status, peak_rss_kib),
-            to_text(_text(self.tails[2].take())),
+            cause or describe_end(status, peak_rss_kib),
+            to_text(stack),
             to_text(_text(stdout + self.tails[1].take())),
             to_text(_text(stderr)),
+            timeout=bool(self.late),
+            before=[place for place in self._ran if place != self.current] if killed else [],
         )
+
+    def unborn(self, status: int, peak_rss_kib: int) -> str:
+        """Say how it ended before any test began."""
+        crash = self.crash(status, peak_rss_kib)
+        cause = crash.cause.replace(" while the test ran", "")
+        stack = crash.stack.decode("utf-8", "replace")
+        return f"{cause}{'' if self.late else ', before a test began'}\n{stack}"
+
+    def unfinished(self, status: int, peak_rss_kib: int) -> str:
+        """Say how it ended after the last test, and what it said last."""
+        crash = self.crash(status, peak_rss_kib)
+        cause = crash.cause.replace(" while the test ran", "")
+        parts = [part.decode("utf-8", "replace").rstrip() for part in (crash.stack, crash.stdout)]
+        return "\n".join(filter(None, [cause, *parts]))
+
+    def _stacks(self) -> str:
+        """Read the stacks of its threads, as they were when it was late."""
+        if not self.late:
+            return ""
+        with contextlib.suppress(OSError):
+            found = _text(os.pread(self.stacks, 2**20, 0)).strip()
+            if found:
+                return _without_frame_work(found)
+        return "its stacks could not be had: it has blocked the signal or closed the file for them"
+
+    def keep_captured(self) -> None:
+        """Remember what is captured by now: the look at a late test may end the test's phase."""
+        self._kept = [self._captured(index) for index in (0, 1)]
 
     def _captured(self, index: int) -> bytes:
         """Read what pytest had captured of the running phase; its temporary file is open here."""
+        if self._kept:
+            return self._kept[index]
         if index >= len(self.captured):
             return b""
         fd = self.captured[index]
@@ -183,14 +253,31 @@ class RunnerHandle:
         except OSError:
             return b""
 
+    def kill(self) -> None:
+        """End it at once; it may have ended by itself."""
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
     def close(self) -> None:
         """Close every descriptor."""
         self.closed = True
         self.channel.close()
-        for fd in (*self.outputs, *self.captured, *self.ends):
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        _close_all((*self.outputs, *self.captured, *self.ends, self.stacks))
         self.outputs, self.captured, self.ends = {}, [], []
+
+
+def _close_all(fds: Iterable[int]) -> None:
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def _without_frame_work(stacks: str) -> str:
+    """Leave out the frames of pytest, of pluggy and of this package, below the test's own."""
+    lines = stacks.splitlines()
+    own = [line for line in lines if not FRAMEWORK.search(line)]
+    return "\n".join(own if any(line.startswith("  File") for line in own) else lines)
 
 
 def _decode(body: bytes) -> events.Batch:

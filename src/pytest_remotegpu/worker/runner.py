@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import os
-import random
 import select
 import signal
 import socket
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,9 +24,22 @@ import pytest
 
 from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.protocol.plain import to_text
-from pytest_remotegpu.worker import artifacts, logs, options, rebuild
+from pytest_remotegpu.worker import (
+    artifacts,
+    collecting,
+    installed,
+    interpreter,
+    junit,
+    logs,
+    options,
+    rebuild,
+    surroundings,
+    uncaptured,
+)
 from pytest_remotegpu.worker.emit import Emitter, ReportSender
-from pytest_remotegpu.worker.junit import JunitFixtures
+from pytest_remotegpu.worker.following import Following
+from pytest_remotegpu.worker.gpu_state import GpuState
+from pytest_remotegpu.worker.process import DUMP
 from pytest_remotegpu.worker.quiet import QuietReporter
 
 __all__ = ["PLUGIN_NAME", "Runner", "main"]
@@ -34,17 +48,19 @@ PLUGIN_NAME = "remotegpu-runner"
 """The name of the runner's plugin; the package's own plugin is inert beside it."""
 
 
-WORKER_VARIABLE = "REMOTEGPU_WORKER"
-"""Tests and conftests read the worker's id here; sessions that a test starts ship nothing."""
-
-
 class Inbox:
-    """Messages from the supervisor."""
+    """Messages from the supervisor.
 
-    def __init__(self, channel: socket.socket) -> None:
+    :param said: what has come already. :ivar said: all that has come, for as long as it is kept.
+    """
+
+    def __init__(self, channel: socket.socket, said: bytes = b"") -> None:
         self._channel = channel
         self._frames = frames.Frames(frames.MAX_OUTBOUND)
         self._ready: list[Any] = []
+        self.said: bytearray | None = bytearray()
+        if said:
+            self._feed(said)
 
     def wait(self) -> Any:
         """Give the next message; a supervisor that is gone counts as ``Stop``."""
@@ -67,9 +83,14 @@ class Inbox:
         self._ready = [message for message in self._ready if not isinstance(message, orders.Shown)]
 
     def _read(self) -> None:
-        chunk = self._channel.recv(2**20)
+        chunk = self._channel.recv(2**16)  # a test may have left little memory
         if not chunk:
             self._ready.append(orders.Stop(0.0))
+        self._feed(chunk)
+
+    def _feed(self, chunk: bytes) -> None:
+        if self.said is not None:
+            self.said += chunk
         self._ready += [frames.read_message(body) for body in self._frames.feed(chunk)]
 
 
@@ -85,16 +106,18 @@ class Runner:
         self.inbox = inbox
         self.sender: ReportSender
         self.matcher: rebuild.Matcher
+        self.gpus = GpuState()
         self.payload: dict[str, Any] = {}
         self.current = -1
-        self.following: list[pytest.Item | None] = []
+        self.following: Following
         self.has_parts = False
         self.captures = False
         self.natural: int | None = None
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
         self.failed_files: set[str] = set()
         self.wanted_files = {str(Path(path)) for path in order.options.files}
-        self.started = time.monotonic()
+        self.started = self.configured = time.monotonic()
+        self.while_configured = contextlib.ExitStack()
 
     # configuration
 
@@ -133,16 +156,25 @@ class Runner:
                 )
                 self.emitter.put(events.Note(to_text(text)))
         options.apply(config.option, values)
-        fixtures = JunitFixtures(self.emitter, self.options.junit, lambda: self.current)
-        config.pluginmanager.register(fixtures, "remotegpu-runner-junit")
+        recorder = junit.Recorder(self.emitter, self.options.junit, lambda: self.current)
+        junit.install(config, recorder)
+        config.pluginmanager.register(self.gpus, "remotegpu-runner-gpus")
+        files = collecting.Files(self.emitter, self.site.barred)
+        config.pluginmanager.register(files, "remotegpu-runner-files")
+        config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Make ready to send, before other plugins have anything to say."""
+        self.configured = time.monotonic()
+        self.while_configured.close()
         there, here = self.site.root, self.order.root
         paths = (there, here) if there != here else None
         self.sender = ReportSender(self.emitter, session.config, paths)
         logs.forward(session.config, self.emitter, self.options.log_level)
+        if not self.options.live and not self.options.shown_worker:
+            captures = _captures_fds(session.config)
+            uncaptured.show(session.config, self.emitter, captures=captures)
         sys.breakpointhook = _no_breakpoint
         self.emitter.flush()
 
@@ -180,7 +212,7 @@ class Runner:
         missing = self.matcher.missing()
         if missing:
             self._ask_for(missing)
-        self.following = self.matcher.following()
+        self.following = Following(self.matcher.items, self.matcher.following())
         items[:] = [item for item in self.matcher.items if item is not None]
         return result
 
@@ -219,12 +251,16 @@ class Runner:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the stretches that the supervisor asks for, in the place of pytest's own loop."""
         there = to_text(self.site.root)
-        self.emitter.put(events.Collected(time.monotonic() - self.started, there))
+        now = time.monotonic()
+        parts = [("plugins and conftests", self.configured - self.started)]
+        parts.append(("files and their imports", now - self.configured))
+        self.emitter.put(events.Phases(parts))
+        self.emitter.put(events.Collected(now - self.started, there))
         self.emitter.flush()
         message: Any = self.order.run
         while isinstance(message, orders.Run):
             self._stretch(session, message)
-            message = self.inbox.wait()
+            message = None if self.emitter.spoilt else self.inbox.wait()
         return True
 
     def _stretch(self, session: pytest.Session, run: orders.Run) -> None:
@@ -239,17 +275,21 @@ class Runner:
             if self.inbox.stopped():
                 reason = "stopped"
                 break
-            self._run_one(session, place)
+            self._run_one(session, run, place)
             reason = str(session.shouldfail or session.shouldstop or "")
-            if reason:
+            if reason or self.emitter.spoilt:
                 break
+        if self.emitter.spoilt and not reason:
+            self.emitter.flush()
+            return
         self.emitter.following = run.last
         self.emitter.put(events.StretchEnded(to_text(reason)))
         self.emitter.flush()
 
-    def _run_one(self, session: pytest.Session, place: int) -> None:
+    def _run_one(self, session: pytest.Session, run: orders.Run, place: int) -> None:
         item = self.matcher.items[place]
         assert item is not None
+        following = self.following.after(run, place)
         self.sender.begin()
         self.has_parts = False
         self.emitter.current = self.current = place
@@ -257,9 +297,17 @@ class Runner:
         self.emitter.put(events.Started(place))
         self.emitter.flush()
         try:
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=self.following[place])
+            left = self.following.make_way(item)
+            if left:
+                self.emitter.put(events.SessionEnded(1, to_text(left)))
+            self.gpus.begin(item.nodeid)
+            self.following.told(item, following)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except pytest.exit.Exception as exit_:
-            self.emitter.put(events.Exited(to_text(str(exit_.msg)), exit_.returncode))
+            status = exit_.returncode
+            if status is not None and not isinstance(status, int):
+                status = 1  # what a process makes of such a status
+            self.emitter.put(events.Exited(to_text(str(exit_.msg)), status))
             session.shouldstop = f"pytest.exit: {exit_.msg}"
         except KeyboardInterrupt as error:
             self.emitter.put(events.Exited(to_text(str(error)), None, interrupt=True))
@@ -273,12 +321,24 @@ class Runner:
             self.emitter.put(event)
             if isinstance(event, events.Artifact) and len(event.data) > 2**16:
                 self.emitter.flush()
+        self._look_at_gpus(place, item, following)
         self.emitter.put(events.Finished(place))
         self.emitter.current = -1
         self.emitter.failures = session.testsfailed
-        if self.options.live:
+        if self.options.live and not self.emitter.spoilt:
             self.emitter.flush(waits=True)
             self.inbox.wait_until_shown()
+
+    def _look_at_gpus(self, place: int, item: pytest.Item, following: pytest.Item | None) -> None:
+        """Tell of their memory; say that another process must go on, or had better do so."""
+        for event in self.gpus.end(place):
+            self.emitter.put(event)
+        why = ""
+        if following is not None and following.path != item.path:
+            why = self.gpus.outgrown()
+        if why:
+            self.emitter.put(events.Note(to_text(why)))
+        self.emitter.spoilt = bool(why or self.gpus.poisoned)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -325,13 +385,12 @@ class LateConfiguration:
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Show conftests that this is one of several processes, as pytest-xdist does."""
-        worker = self._runner.order.worker
         given = self._runner.options
         workerinput = {
-            "workerid": worker,
+            "workerid": given.shown_worker or self._runner.order.worker,
             "workercount": given.workers,
             "testrunuid": given.run,
-            "mainargv": given.argv,
+            "mainargv": given.shown_argv or given.argv,
         }
         setattr(config, "workerinput", workerinput)  # noqa: B010 -- the name that plugins look for
 
@@ -347,58 +406,52 @@ def _captures_fds(config: pytest.Config) -> bool:
     return bool(config.getoption("capture", "no") == "fd")
 
 
-def _settle_in(order: orders.Order) -> None:
-    """Make this process the user's: environment, folder, arguments, import path, mode mask."""
-    given = order.options
-    if order.environ is not None:
-        os.environ.clear()
-        os.environ.update(order.environ)
-    os.environ.update(order.variables)
-    for name in [name for name in os.environ if name.startswith("PYTEST_REMOTEGPU")]:
-        del os.environ[name]
-    if order.site.devices is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = order.site.devices
-    os.environ[WORKER_VARIABLE] = order.worker
-    os.chdir(order.cwd)
-    os.umask(given.umask)
-    if given.live:
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    sys.argv[:] = given.argv
-    sys.path[:] = given.sys_path if given.whole_path else [*given.sys_path, *sys.path]
-    random.seed()
-
-
 def _session(runner: Runner, emitter: Emitter) -> bool:
     """Run the session; tell of an end that its tests do not account for.
 
     :return: whether it could not begin, as pytest itself has said on its streams.
     """
     try:
-        status = int(pytest.main(list(runner.options.args), plugins=[runner]))
-    except BaseException:  # noqa: BLE001 -- the border of the process: a hook may raise anything
-        text = to_text(traceback.format_exc())
+        with contextlib.ExitStack() as runner.while_configured:
+            runner.while_configured.enter_context(installed.kept())
+            status = int(pytest.main(list(runner.options.args), plugins=[runner]))
+    except BaseException as error:  # noqa: BLE001 -- the border: a hook may raise anything
+        text = to_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         if runner.natural is None:
             emitter.put(events.StartFailed(text, usage=True))
+        elif runner.gpus.explains(error):
+            why = f"after {runner.gpus.poisoned} fixtures could not be torn down: {error}"
+            emitter.put(events.Note(to_text(why)))
         else:
             emitter.put(events.SessionEnded(1, text))
         return False
     if runner.natural is not None and status != runner.natural:
         why = f"a hook at its end changed the exit status from {runner.natural} to {status}"
         emitter.put(events.SessionEnded(status, to_text(why)))
-    return status == pytest.ExitCode.USAGE_ERROR
+    return status == pytest.ExitCode.USAGE_ERROR or runner.natural is None
 
 
-def main(fd: int) -> NoReturn:
-    """Serve one order that comes over the socket ``fd``, then end the process."""
+def main(fd: int, stacks: int, locks: Sequence[int] = (), said: bytes = b"") -> NoReturn:
+    """Serve one order that comes over the socket ``fd``, then end the process.
+
+    :param stacks: a file for every thread's stack, whenever the supervisor asks for them.
+    :param locks: descriptors to hold. :param said: what had come before this process began anew,
+        with the order's interpreter options.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # its parents leave it alone
+    faulthandler.register(DUMP, file=stacks, all_threads=True)
     channel = socket.socket(fileno=fd)
     channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
-    emitter, inbox = Emitter(channel), Inbox(channel)
+    emitter, inbox = Emitter(channel), Inbox(channel, said)
     order = inbox.wait()
     if not isinstance(order, orders.Order):
         os._exit(0)
-    _settle_in(order)
+    variables = interpreter.missing(order.variables)
+    if (order.options.python or variables) and not said:
+        heard = bytes(inbox.said or b"")
+        interpreter.become(order.options.python, variables, heard, [fd, stacks, *locks])
+    inbox.said = None
+    surroundings.settle_in(order)
     failed = _session(Runner(order, emitter, inbox), emitter)
     with contextlib.suppress(AttributeError, ValueError, OSError):
         sys.stdout.flush()

@@ -17,15 +17,16 @@ __all__ = ["Source"]
 class Source:
     """Receives the files of an order.
 
-    :param root: the folder to build.
-    :param store: the folder for contents.
+    :param scratch: the worker's folder, in which the tree is built and contents are kept.
+    :param name: the tree's own name; empty for any.
     :param files: what the order lists.
+    :ivar root: the folder to build.
     :ivar built: whether the folder is there.
     """
 
-    def __init__(self, root: Path, store: Path, files: list[orders.File]) -> None:
-        self.root = root
-        self._store = Store(store)
+    def __init__(self, scratch: str, name: str, files: list[orders.File]) -> None:
+        self.root = Path(scratch, "tree", name or "root")
+        self._store = Store(Path(scratch, "store"))
         self._entries = [
             (
                 from_text(file.path),

@@ -1,13 +1,17 @@
-"""``python -m pytest_remotegpu.worker.spawned FD``: be a runner that was not forked.
+"""``python -m pytest_remotegpu.worker.spawned SOCKET STACKS``: be a runner that was not forked.
 
-Only a way in: what a runner does, it does not know.
+With ``--anew`` and further descriptors, go on as one that has heard its order already. Only a way
+in: what a runner does, it does not know.
 """
 
 from __future__ import annotations
 
 import sys
 
-from pytest_remotegpu.worker import runner
+from pytest_remotegpu.worker import interpreter, runner
 
 if __name__ == "__main__":
-    runner.main(int(sys.argv[1]))
+    if sys.argv[1] == "--anew":
+        said, (channel, stacks, *locks) = interpreter.recall(sys.argv[2:])
+        runner.main(channel, stacks, locks, said)
+    runner.main(int(sys.argv[1]), int(sys.argv[2]))

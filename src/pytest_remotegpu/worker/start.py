@@ -11,12 +11,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pytest_remotegpu.worker.process import FORK, LENGTH, REPLY, ROOT
 
-__all__ = ["End", "Forking", "Spawning", "choose"]
+__all__ = ["End", "Forking", "Spawning", "Zygote", "choose", "spawn_zygote"]
+
+ZYGOTE_GRACE: Final = 2.0
+"""Seconds in which a zygote ends by itself, once nobody speaks to it."""
 
 
 @dataclass(frozen=True)
@@ -32,40 +36,34 @@ class End:
     peak_rss_kib: int
 
 
-class Forking:
-    """Starts runners by forking a zygote: torch and pytest's plugins are imported once."""
+class Zygote:
+    """One end of the socket to a zygote, which forks runners: torch and plugins are imported once.
 
-    def __init__(self, scratch: str) -> None:
-        self._folder = tempfile.mkdtemp(prefix="zygote-", dir=scratch)
-        self.socket, child = socket.socketpair()
-        with child:
-            command = [sys.executable, "-P", "-m", "pytest_remotegpu.worker.zygote"]
-            self.process = subprocess.Popen(
-                [*command, str(child.fileno()), str(os.getpid())],
-                pass_fds=[child.fileno()],
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+    :ivar pid: the process that must outlive the runners; 0 while it is not known.
+    """
+
+    polls = False
+
+    def __init__(self, control: socket.socket, pid: int = 0) -> None:
+        self.socket = control
+        self.pid = pid
         self._pending: list[list[int]] = []
         self._ready = False
         self._buffer = b""
 
-    @property
-    def pid(self) -> int:
-        """The process that must outlive the runners."""
-        return self.process.pid
-
     def keep_out(self, root: str) -> None:
         """Let no module of the project in ``root`` be in a runner from the start."""
         text = os.fsencode(root)
-        self.socket.sendall(ROOT + LENGTH.pack(len(text)) + text)
+        with contextlib.suppress(OSError):  # whoever is gone is noticed by the reader
+            self.socket.sendall(ROOT + LENGTH.pack(len(text)) + text)
 
-    def start(self, ends: list[int]) -> int:
+    def start(self, ends: list[int], locks: list[int]) -> int:
         """Ask for a runner on these descriptors, which are closed here.
 
+        :param locks: further ones, for the runner to hold; they stay open here.
         :return: 0, since its process id comes later.
         """
+        ends += [os.dup(fd) for fd in locks]
         if self._ready:
             self._fork(ends)
         else:
@@ -73,7 +71,8 @@ class Forking:
         return 0
 
     def _fork(self, ends: list[int]) -> None:
-        socket.send_fds(self.socket, [FORK], ends)
+        with contextlib.suppress(OSError):
+            socket.send_fds(self.socket, [FORK], ends)
         for fd in ends:
             os.close(fd)
         ends.clear()
@@ -98,23 +97,68 @@ class Forking:
                 for ends in self._pending:
                     self._fork(ends)
                 self._pending.clear()
+            elif kind == b"P":
+                self.pid = first
+                self._began()
             elif kind == b"S":
                 yield first
             else:
                 yield End(first, status, peak)
 
+    def _began(self) -> None:
+        """Do what is to be done once the process is known, before it forks."""
+
+    def close(self) -> None:
+        """Let the zygote go: it ends, and with it every runner."""
+        self.socket.close()
+
+
+class Forking(Zygote):
+    """A zygote of this supervisor's own."""
+
+    def __init__(self, scratch: str) -> None:
+        control, child = socket.socketpair()
+        self._process = spawn_zygote(child, tempfile.mkdtemp(prefix="zygote-", dir=scratch))
+        super().__init__(control, self._process.pid)
+
     def close(self) -> None:
         """End the zygote, and with it every runner."""
-        self.socket.close()
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        self.process.wait()
+        super().close()
+        try:
+            self._process.wait(ZYGOTE_GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def spawn_zygote(
+    control: socket.socket,
+    folder: str,
+    *options: str,
+    environ: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a zygote that serves ``control``, which is closed here.
+
+    :param folder: an empty folder for it to work in.
+    :param environ: its variables; ``None`` for those of this process.
+    """
+    with control:
+        command = [sys.executable, "-m", "pytest_remotegpu.worker.zygote"]  # in an empty folder
+        return subprocess.Popen(
+            [*command, str(control.fileno()), *options],
+            pass_fds=[control.fileno()],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=None if environ is None else dict(environ),
+        )
 
 
 class Spawning:
     """Starts each runner as a process of its own, where forking is no option."""
 
     pid = 0
+    polls = True
 
     def __init__(self) -> None:
         self.socket, self._bell = socket.socketpair()
@@ -123,15 +167,17 @@ class Spawning:
     def keep_out(self, root: str) -> None:
         """Do nothing: a spawned runner begins with nothing."""
 
-    def start(self, ends: list[int]) -> int:
+    def start(self, ends: list[int], locks: list[int]) -> int:
         """Start a runner on these descriptors, which are closed here.
 
+        :param locks: further ones, for the runner to hold; they stay open here.
         :return: its process id.
         """
-        channel, out, err = ends
+        channel, out, err, stacks = ends
+        words = [str(channel), str(stacks)]
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pytest_remotegpu.worker.spawned", str(channel)],
-            pass_fds=[channel],
+            [sys.executable, "-P", "-m", "pytest_remotegpu.worker.spawned", *words],
+            pass_fds=[channel, stacks, *locks],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -159,7 +205,7 @@ class Spawning:
         self._bell.close()
 
 
-def choose(scratch: str, *, spawn: bool) -> Forking | Spawning:
+def choose(scratch: str, *, spawn: bool) -> Zygote | Spawning:
     """Fork on Linux; spawn elsewhere, and where it is asked for.
 
     :param scratch: a folder for what the starter needs.

@@ -11,33 +11,28 @@ import os
 import selectors
 import shutil
 import signal
-import socket as sockets
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
-from pytest_remotegpu import gpu
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError
-from pytest_remotegpu.protocol import events, frames, orders
-from pytest_remotegpu.protocol.hello import Hello, differences
+from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
-from pytest_remotegpu.worker import artifacts, process, start
+from pytest_remotegpu.worker import artifacts, process, site, start, watch
+from pytest_remotegpu.worker.client import Client
+from pytest_remotegpu.worker.hold import POLL, Hold
+from pytest_remotegpu.worker.restarts import Restarts
 from pytest_remotegpu.worker.run import RunnerHandle
 from pytest_remotegpu.worker.source import Source
+from pytest_remotegpu.worker.watch import Watch
 
 __all__ = ["Supervisor", "serve"]
 
-PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
 COALESCE: Final = 0.004
 """Seconds to let a busy runner write on before its events are passed on together."""
-IDLE_CRASHES: Final = 2
-"""Runners in a row that may end without having begun a test."""
-EXIT_GRACE: Final = 5.0
-"""Seconds that a finished runner has for its exit handlers."""
+AT_REST: Final = 0.05
+"""Seconds for which a worker that has nothing to do keeps cards that others wait for."""
 
 
 class Supervisor:
@@ -45,49 +40,46 @@ class Supervisor:
 
     :param inward: the descriptor that messages come from.
     :param outward: the one that frames go to.
-    :param spawn: whether runners are spawned where they could be forked.
+    :param starter: starts the runners.
+    :param scratch: a folder of this worker's own.
     """
 
     def __init__(
-        self, inward: int, outward: int, starter: start.Forking | start.Spawning, scratch: str
+        self, inward: int, outward: int, starter: start.Zygote | start.Spawning, scratch: str
     ) -> None:
-        self._inward, self._outward = inward, outward
-        self._messages = frames.Frames(frames.MAX_OUTBOUND)
-        self._scratch = scratch
+        self._pretend, self._cards = site.look()
+        self._client = Client(inward, outward, site.hello(self._pretend, self._cards))
+        self._scratch, self._kept = scratch, str(Path(scratch, "artifacts"))
         self._starter = starter
         self._selector = selectors.DefaultSelector()
-        self._greeted = False
         self._order: orders.Order | None = None
         self._source: Source | None = None
         self._runner: RunnerHandle | None = None
         self._run = orders.Run(0, 0)
-        self._sent = 0
-        self._idle_crashes = 0
-        self._finishing = False
-        self._stretch_open = False
+        self._restarts = Restarts()
+        self._finishing = self._stretch_open = False
         self._stop_at: float | None = None
-        self._exit_by: float | None = None
-        self._ending = False
         self._failures_before = 0
-        self._pretend, self._devices = _devices()
+        self._hold: Hold | None = None
+        self._wants_runner = self._gives_way = False
+        self._idle_since = 0.0
+        self._watch = Watch(orders.Limits())
+        self._limit = ""
+        self._asked_at = 0.0
 
     # the outer loop
 
     def serve(self) -> None:
         """Greet, then serve until the order is done or the user's side is gone."""
         try:
-            self._selector.register(self._inward, selectors.EVENT_READ, self._read_messages)
+            self._selector.register(self._client.inward, selectors.EVENT_READ, self._read_messages)
         except PermissionError:
             raise FarSideError(
                 "stdin is a file; a worker is spoken to through a pipe or a socket"
             ) from None
-        hello = Hello.here(
-            gpus=tuple(self._devices), pretend=self._pretend, host=sockets.gethostname()
-        )
-        self._hello = hello
-        self._write(frames.frame(hello.encode()))
+        self._client.greet()
         self._selector.register(self._starter.socket, selectors.EVENT_READ, self._read_starter)
-        _sweep()
+        site.sweep()
         while not self._ending:
             self._turn()
 
@@ -96,67 +88,96 @@ class Supervisor:
             key.data()
             if self._ending:
                 return
-        if self._starter.pid == 0:
+        if self._starter.polls:
             self._read_starter()
-        now = time.monotonic()
-        if self._stop_at is not None and now >= self._stop_at:
+        if self._stop_at is not None and time.monotonic() >= self._stop_at:
             self._finish("stopped")
-        elif self._exit_by is not None and now >= self._exit_by:
-            self._exit_by = None
-            self._kill_runner()
+        else:
+            self._keep_time()
+            self._keep_cards()
 
     def _patience(self) -> float | None:
-        times = [moment for moment in (self._stop_at, self._exit_by) if moment is not None]
-        if times:
-            return max(min(times) - time.monotonic(), 0.0)
-        return 0.02 if self._starter.pid == 0 else None
+        times = [0.02] if self._starter.polls else []
+        if self._stop_at is not None:
+            times.append(max(self._stop_at - time.monotonic(), 0.0))
+        if self._runner is not None and (left := self._watch.patience()) is not None:
+            times.append(left)
+        if self._wants_runner or self._at_rest():
+            times.append(POLL)
+        return min(times, default=None)
+
+    def _keep_time(self) -> None:
+        """End a runner that has reached a limit, after a look at what it does."""
+        runner = self._runner
+        if runner is None or not runner.pid:
+            return
+        if runner.late:
+            if not runner.doomed and self._watch.has_looked(runner.stacks):
+                runner.doomed = True
+                runner.offspring = watch.offspring(runner.pid)
+                runner.kill()
+        elif self._watch.is_due():
+            watch.freeze(runner.pid)
+            self._read_runner()  # what has come meanwhile may be the end of what took so long
+            if self._watch.is_due():
+                self._be_late(runner, self._watch.text())
+            else:
+                watch.thaw(runner.pid)
+
+    def _be_late(self, runner: RunnerHandle, why: str) -> None:
+        """Settle that a runner ends for a limit; its stacks are all that it still has to say."""
+        runner.late = why
+        runner.keep_captured()
+        self._watch.look(runner.pid, runner.stacks)
+
+    def _at_rest(self) -> bool:
+        """Say whether a runner is there for which nothing is to do."""
+        return self._runner is not None and not self._stretch_open and not self._finishing
+
+    def _keep_cards(self) -> None:
+        """Go on trying to have cards, or give them up for those who wait while they lie idle."""
+        if self._wants_runner:
+            self._try_start()
+        elif self._at_rest() and self._hold is not None and not self._gives_way:
+            rested = time.monotonic() - self._idle_since > AT_REST
+            if rested and self._hold.in_the_way(idle=True):
+                self._give_way()
+
+    def _give_way(self) -> None:
+        """End the runner in good order; the cards are free once it has ended."""
+        self._gives_way = True
+        self._watch.enter("end")
+        if self._runner is not None:
+            self._runner.send(orders.Finish())
 
     def close(self) -> None:
         """End every process and remove every folder of this worker."""
         self._starter.close()
-        process.end_tree()
+        process.end_tree(of=(self._starter.pid,) if self._starter.pid else ())
         if self._runner is not None:
             self._runner.close()
+        if self._hold is not None:
+            self._hold.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     # towards the user's side
 
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._outward, view) :]
-        except OSError:
-            self._ending = True
-
     def _emit(self, *said: events.Event) -> None:
-        self._pass_on(frames.encode_events(list(said)), len(said))
-
-    def _pass_on(self, encoded: bytes | msgspec.Raw, count: int) -> None:
-        assert self._order is not None
-        self._write(frames.encode_frame(self._order.worker, self._order.nonce, self._sent, encoded))
-        self._sent += count
+        self._client.emit(*said)
 
     def _finish(self, text: str = "") -> None:
-        if self._order is not None and not self._ending:
-            self._emit(events.Ended(to_text(text)))
-        self._ending = True
+        self._client.finish(text)
+
+    @property
+    def _ending(self) -> bool:
+        return self._client.over
 
     # from the user's side
 
     def _read_messages(self) -> None:
-        chunk = os.read(self._inward, 2**20)
-        if not chunk:
-            self._ending = True
-            return
-        for body in self._messages.feed(chunk):
-            if self._greeted:
-                self._take(frames.read_message(body))
-            elif differences(Hello.decode(body), self._hello):
-                self._ending = True
-            self._greeted = True
-            if self._ending:
-                return
+        for message in self._client.read():
+            if not self._ending:
+                self._take(message)
 
     def _take(self, message: Any) -> None:
         match message:
@@ -171,37 +192,37 @@ class Supervisor:
                 self._runner.send(message)
             case orders.Finish():
                 self._finishing = True
-                if not self._stretch_open:
-                    self._finish_runner()
+                self._finish_runner()
             case orders.Stop():
-                self._stop(message.grace)
+                self._stop(message)
 
     def _take_order(self, order: orders.Order) -> None:
-        self._order, self._run = order, order.run
+        self._client.order = self._order = order
+        self._run = order.run
         self._starter.keep_out(order.root if order.tree is None else "")
         self._stretch_open = True
-        available = len(self._devices) if self._pretend is None else self._pretend
-        if order.gpus > available:
-            text = f"{gpu.Shape(order.gpus)} asked for and this host has {available}"
-            self._emit(events.StartFailed(to_text(text)))
-            self._finish()
+        self._watch = Watch(order.limits)
+        try:
+            self._hold = Hold(order, self._cards, self._pretend, self._emit)
+        except FarSideError as error:
+            self._refuse(str(error))
             return
         if order.tree is not None:
-            name = Path(order.root).name or "root"
-            self._source = Source(
-                Path(self._scratch, "tree", name), Path(self._scratch, "store"), order.tree
-            )
-            missing = self._source.missing()
-            if missing:
+            self._source = Source(self._scratch, Path(order.root).name, order.tree)
+            if missing := self._source.missing():
                 self._emit(events.Need(missing))
         self._begin_when_complete()
 
+    def _refuse(self, text: str) -> None:
+        self._emit(events.StartFailed(to_text(text)))
+        self._finish()
+
     def _begin_when_complete(self) -> None:
-        if self._source is None:
-            self._start_runner()
-        elif not self._source.missing():
+        if self._source is not None:
+            if self._source.missing():
+                return
             self._source.build()
-            self._start_runner()
+        self._start_runner()
 
     def _take_run(self, run: orders.Run) -> None:
         self._run = run
@@ -209,10 +230,22 @@ class Supervisor:
         self._failures_before = self._runner.failures if self._runner is not None else 0
         if self._runner is None:
             self._start_runner()
+        elif self._runner.spoilt:
+            pass  # it is on its way out; the next one takes the run
+        elif self._gives_way or (self._hold is not None and self._hold.in_the_way(idle=False)):
+            if not self._gives_way:
+                self._give_way()
         else:
+            self._runner.following = run.first
             self._runner.send(run)
 
-    def _stop(self, grace: float) -> None:
+    def _stop(self, stop: orders.Stop) -> None:
+        runner, grace = self._runner, stop.grace
+        if stop.limit and runner is not None and runner.pid and runner.current >= 0:
+            self._limit = stop.limit
+            watch.freeze(runner.pid)
+            self._be_late(runner, f"timed out: {stop.limit}")
+            return
         if self._runner is None or grace <= 0:
             self._finish("stopped")
             return
@@ -224,50 +257,55 @@ class Supervisor:
                 os.kill(self._runner.pid, signal.SIGINT)
 
     def _finish_runner(self) -> None:
+        if self._stretch_open:
+            return
         if self._runner is None:
             self._finish()
-        else:
+        elif not self._gives_way:
+            self._watch.enter("end")
             self._runner.send(orders.Finish())
 
     # the runner
 
     def _start_runner(self) -> None:
-        runner = self._runner = RunnerHandle()
+        """Start a runner, as soon as its cards are there."""
+        self._wants_runner = True
+        self._try_start()
+
+    def _try_start(self) -> None:
+        assert self._hold is not None
+        try:
+            if not self._hold.ready():
+                return
+        except FarSideError as error:
+            self._wants_runner = False
+            self._refuse(str(error))
+            return
+        self._wants_runner = False
+        runner = self._runner = RunnerHandle(process.nameless_file("stacks"))
         self._failures_before = 0
-        runner.send(self._order_for_runner())
+        self._asked_at = time.monotonic()
+        self._watch.enter("start")
+        runner.send(self._order_for_runner(self._hold))
         self._selector.register(runner.channel, selectors.EVENT_READ, self._read_runner)
         for fd in runner.outputs:
             self._selector.register(fd, selectors.EVENT_READ, self._read_runner_first)
-        pid = self._starter.start(runner.ends)
+        pid = self._starter.start(runner.ends, self._hold.locks)
         if pid:
             runner.started(pid)
 
-    def _order_for_runner(self) -> orders.Order:
+    def _order_for_runner(self, hold: Hold) -> orders.Order:
         order = self._order
         assert order is not None
-        root = str(self._source.root) if self._source is not None else order.root
-        site = orders.Site(
-            devices=self._visible(order.gpus),
+        there = orders.Site(
+            devices=hold.visible(),
             pretend=self._pretend,
-            artifacts=str(Path(self._scratch, "artifacts")),
-            root=root,
+            artifacts=self._kept,
+            root=str(self._source.root) if self._source is not None else order.root,
+            caches=hold.caches(),
+            barred=self._restarts.barred,
         )
-        given = order.options
-        moved = {
-            name: [_moved(text, order.root, root) for text in getattr(given, name)]
-            for name in ("args", "files", "sys_path")
-        }
-        options = msgspec.structs.replace(given, **moved)
-        cwd = str(Path(root, order.cwd))
-        return msgspec.structs.replace(
-            order, options=options, site=site, cwd=cwd, tree=None, run=self._run
-        )
-
-    def _visible(self, count: int) -> str | None:
-        """Give what ``CUDA_VISIBLE_DEVICES`` is to be; ``None`` where it stays as it is."""
-        if self._pretend is not None:
-            return ""
-        return ",".join(self._devices[:count]) if count else None
+        return site.for_runner(order, self._run, there)
 
     def _read_starter(self) -> None:
         for said in self._starter.read():
@@ -278,20 +316,34 @@ class Supervisor:
                 self._ended(said)
             elif self._runner is not None:
                 self._runner.started(said)
+                self._emit(events.Phases([("process", time.monotonic() - self._asked_at)]))
 
     def _read_runner(self) -> None:
-        runner = self._runner
-        if runner is None:
+        if (runner := self._runner) is None:
             return
         time.sleep(COALESCE)
         batches = runner.read()
         self._read_outputs()
         for batch in batches:
             self._pass_batch(batch)
+        if batches and not runner.late:
+            self._follow(runner)
         if runner.broken:
-            self._kill_runner()
+            runner.kill()
         if runner.closed:
             self._unregister(runner.channel)
+
+    def _follow(self, runner: RunnerHandle) -> None:
+        """Measure what the runner does now."""
+        if runner.over:
+            self._watch.enter("exit")
+        elif runner.spoilt:
+            self._watch.enter("end")
+        elif runner.current >= 0:
+            self._watch.enter("test", runner.current)
+        elif self._watch.phase == "test" or runner.rests:
+            done = self._finishing and not self._stretch_open
+            self._watch.enter("end" if done or self._gives_way else "idle")
 
     def _read_runner_first(self) -> None:
         """Read events before output: what a crash leaves on a pipe is of the test that began."""
@@ -300,19 +352,20 @@ class Supervisor:
 
     def _pass_batch(self, batch: events.Batch) -> None:
         encoded = batch.events
+        if self._runner is None or self._runner.late:
+            return
         if batch.count:
-            self._pass_on(encoded, batch.count)
+            self._client.pass_on(encoded, batch.count)
         if batch.waits and self._runner is not None:
             self._runner.send(orders.Shown())
         if batch.stretch_ended:
             self._stretch_open = False
+            self._idle_since = time.monotonic()
             if self._finishing and self._runner is not None:
                 self._runner.send(orders.Finish())
-        if batch.current in {events.OVER, events.FAILED} and self._runner is not None:
-            self._exit_by = time.monotonic() + EXIT_GRACE
-            if batch.current == events.FAILED:
-                said = b"".join(tail.take() for tail in self._runner.tails.values())
-                self._emit(events.StartFailed(to_text(said.decode("utf-8", "replace")), usage=True))
+        if batch.current == events.FAILED and self._runner is not None:
+            said = b"".join(tail.take() for tail in self._runner.tails.values())
+            self._emit(events.StartFailed(to_text(said.decode("utf-8", "replace")), usage=True))
 
     def _read_outputs(self) -> None:
         if self._runner is None:
@@ -329,23 +382,21 @@ class Supervisor:
         if fileobj in self._selector.get_map():
             self._selector.unregister(fileobj)
 
-    def _kill_runner(self) -> None:
-        if self._runner is not None and self._runner.pid:
-            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
-                os.kill(self._runner.pid, signal.SIGKILL)
-
     def _ended(self, end: start.End) -> None:
         """Handle the end of a runner: its last words, its leftovers, and what comes next."""
         runner = self._runner
         if runner is None or runner.pid not in (0, end.pid):
             return
         self._drain(runner)
-        process.end_tree(keep=(self._starter.pid,))
+        process.end_tree(keep=(self._starter.pid,), of=(self._starter.pid,))
         if self._ending:
             return
-        self._exit_by = None
         if not runner.over:
             self._judge(runner, end)
+        elif runner.late:
+            self._emit(events.Note(to_text(f"{runner.late}, and was cut short")))
+        elif end.status:  # a lost context may take its process along, and has failed a test already
+            self._tell_end(runner, end, "after its last test", failed=not runner.spoilt)
         self._runner = None
         runner.close()
         self._go_on(runner)
@@ -363,86 +414,73 @@ class Supervisor:
         """Say what the unforeseen end of a runner means."""
         if runner.current >= 0:
             assert self._order is not None
-            base = str(Path(self._scratch, "artifacts"))
-            found = artifacts.collect(base, runner.current, self._order.max_artifact)
+            found = artifacts.collect(self._kept, runner.current, self._order.max_artifact)
             self._emit(*found, runner.crash(end.status, end.peak_rss_kib))
             runner.failures += 1
             runner.following = runner.current + 1
-            self._idle_crashes = 0
+            self._restarts.progressed()
             return
-        if self._finishing and not self._stretch_open:
-            text = f"it did not come to its end: {runner.crash(end.status, end.peak_rss_kib).cause}"
+        if runner.spoilt or self._gives_way or (self._finishing and not self._stretch_open):
             if self._stop_at is None:
-                self._emit(events.SessionEnded(1, to_text(text)))
+                self._tell_end(runner, end, "it did not come to its end:")
             return
-        self._idle_crashes = 0 if runner.progressed else self._idle_crashes + 1
-        if self._idle_crashes >= IDLE_CRASHES:
-            crash = runner.crash(end.status, end.peak_rss_kib)
-            text = f"{crash.cause}, before a test began".replace(" while the test ran", "")
-            stack = crash.stack.decode("utf-8", "replace")
-            self._emit(events.StartFailed(to_text(f"{text}\n{stack}")))
+        if runner.progressed:
+            self._restarts.progressed()
+            failed = process.is_own_doing(end.status)
+            self._tell_end(runner, end, "while no test ran,", failed=failed)
+            return
+        why = to_text(runner.unborn(end.status, end.peak_rss_kib))
+        if self._restarts.blame(runner.collecting, why, surely=bool(runner.late)):
+            self._emit(events.Note(why.partition(b"\n")[0]))
+        else:
+            self._emit(events.StartFailed(why))
             self._stretch_open = False
+            self._finishing = True
+
+    def _tell_end(
+        self, runner: RunnerHandle, end: start.End, when: str, *, failed: bool = True
+    ) -> None:
+        """Say how a runner ended that no test accounts for; the session can't be green then."""
+        text = to_text(f"{when} {runner.unfinished(end.status, end.peak_rss_kib)}")
+        self._emit(events.SessionEnded(1, text) if failed else events.Note(text))
 
     def _go_on(self, runner: RunnerHandle) -> None:
         """After a runner's end: the rest of the stretch in a new one, or the end of it all."""
-        if self._stop_at is not None:
+        if self._stop_at is not None or self._limit:
             self._finish("stopped")
             return
-        if self._stretch_open and not runner.over:
+        if self._gives_way:
+            self._gives_way = False
+            if self._hold is not None:
+                self._hold.give_back()
+            if self._stretch_open:
+                self._start_runner()
+            elif self._finishing:
+                self._finish()
+            return
+        if self._stretch_open and (runner.spoilt or not runner.over):
             spent = runner.failures - self._failures_before
             left = self._run.failures - spent if self._run.failures else 0
             first = max(runner.following, self._run.first)
             if first < self._run.last and (left > 0 or not self._run.failures):
-                self._run = orders.Run(first, self._run.last, max(left, 0))
+                self._run = orders.Run(first, self._run.last, max(left, 0), self._run.following)
                 self._start_runner()
                 return
             self._stretch_open = False
-            self._emit(
-                events.StretchEnded(
-                    to_text("" if first >= self._run.last else "stopping after failures")
-                )
-            )
-        if self._finishing or runner.over or self._idle_crashes >= IDLE_CRASHES:
+            reason = "" if first >= self._run.last else "stopping after failures"
+            self._emit(events.StretchEnded(to_text(reason)))
+        ended = runner.over and not runner.spoilt
+        if self._finishing or ended or self._restarts.exhausted:
             self._finish()
 
     def _lost(self) -> None:
         """End without a word of farewell: the user's side then takes this worker for lost."""
         if self._runner is not None:
             self._drain(self._runner)
-        self._ending = True
+        self._client.over = True
 
 
-def _sweep() -> None:
-    """Take away what workers of this user left that were killed before they could."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{process.PREFIX}[0-9]*-*"):
-        owner = folder.name.removeprefix(process.PREFIX).partition("-")[0]
-        with contextlib.suppress(OSError):
-            mine = folder.stat().st_uid == os.getuid() and not folder.is_symlink()
-            if mine and owner.isdecimal() and not process.exists(int(owner)):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _moved(text: str, root: str, here: str) -> str:
-    """Name a path of the user's side by its place on this one.
-
-    :param text: the path, or an option with the path in it.
-    """
-    if root == here or root not in text:
-        return text
-    before, _, rest = text.partition(root)
-    fits = (not before or before[-1] in "=,:") and (not rest or rest[0] in "/:,")
-    return f"{before}{here}{rest}" if fits else text
-
-
-def _devices() -> tuple[int | None, list[str]]:
-    """Give the number of pretend GPUs, if any are, and the devices that are there."""
-    pretend = os.environ.pop(PRETEND, "")
-    if pretend.isdecimal():
-        return int(pretend), []
-    return None, gpu.visible_devices(os.environ)
-
-
-def serve(inward: int, outward: int, starter: start.Forking | start.Spawning, scratch: str) -> int:
+def serve(inward: int, outward: int, starter: start.Zygote | start.Spawning, scratch: str) -> int:
     """Serve one order on two descriptors, and leave nothing behind.
 
     :param starter: starts the runners. :param scratch: this process's folder, removed at the end.

@@ -1,32 +1,71 @@
 """The process that runners are forked from: pytest and its plugins imported, no project's code.
 
 One thread, no open socket but its own, no CUDA. It opens no order and knows nothing of the wire;
-the supervisor tells it to fork and hands it the child's file descriptors.
+who holds the other end of its socket tells it to fork and hands it the child's file descriptors.
+A fork of it can serve one supervisor while the original stays warm for others.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
+import importlib.machinery
+import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
 import threading
+import traceback
 import warnings
+from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn
 
-from pytest_remotegpu.worker.process import FORK, LENGTH, REPLY, ROOT, die_with_parent
+from pytest_remotegpu.worker import installed
+from pytest_remotegpu.worker.process import (
+    FORK,
+    LENGTH,
+    REPLY,
+    ROOT,
+    TWIN,
+    adopt_orphans,
+    children,
+    die_with_parent,
+    end_tree,
+)
 
 __all__ = ["main"]
 
 
-def load_plugins() -> None:
+@contextlib.contextmanager
+def _noted_reads(reads: set[str]) -> Iterator[None]:
+    """Note the names of the environment variables that are read meanwhile."""
+    kind = type(os.environ)
+    original = kind.__getitem__
+
+    def noting(self: os._Environ[str], name: str) -> str:
+        if isinstance(name, str):
+            reads.add(name)
+        return original(self, name)
+
+    kind.__getitem__ = noting  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        kind.__getitem__ = original  # type: ignore[method-assign]
+
+
+def load_plugins(without: list[str]) -> None:
     """Load pytest's plugins by a session over an empty folder.
 
     Later sessions in forked children then find them imported through pytest's own rewriting loader.
+
+    :param without: names of plugins to leave alone.
     """
     import pytest  # noqa: PLC0415 -- the zygote pays for it, nobody else
 
@@ -34,24 +73,36 @@ def load_plugins() -> None:
     kept = dict(os.environ)
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
-    arguments = [
-        "--collect-only",
-        "-qq",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:faulthandler",
-    ]
+    arguments = ["--collect-only", "-qq"]
+    for name in ("xdist", "cacheprovider", "faulthandler", *without):
+        arguments += ["-p", f"no:{name}"]
+    with _silence(), installed.kept():
+        pytest.main([*arguments, "-c", "pytest.ini", "--rootdir", ".", "."])
+    os.environ.clear()
+    os.environ.update(kept)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
     with (
         Path(os.devnull).open("w") as null,
         contextlib.redirect_stdout(null),
         contextlib.redirect_stderr(null),
     ):
-        pytest.main([*arguments, "-c", "pytest.ini", "--rootdir", ".", "."])
-    os.environ.clear()
-    os.environ.update(kept)
+        yield
+
+
+def preload(modules: list[str]) -> None:
+    """Import modules that tests will want; one that can't be imported is the tests' to complain of.
+
+    torch then looks for cards without a CUDA context, which no fork would survive.
+    """
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    for name in modules:
+        with _silence(), warnings.catch_warnings(), contextlib.suppress(BaseException):
+            warnings.simplefilter("ignore")
+            importlib.import_module(name)
+    os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
 
 
 def impurities(root: str) -> list[str]:
@@ -83,8 +134,72 @@ def _stay_pure(control: socket.socket, root: str) -> None:
     if "--bare" in sys.argv or not impurities(root):
         return
     os.set_inheritable(control.fileno(), True)
+    os.chdir("/")  # the folder may be gone
     module = "pytest_remotegpu.worker.zygote"
-    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *sys.argv[1:], "--bare"])  # noqa: S606 -- ourselves
+    words = [str(control.fileno()), str(os.getppid()), "--bare"]
+    os.execv(sys.executable, [sys.executable, "-m", module, *words])  # noqa: S606 -- ourselves
+
+
+# what is in here, for whoever keeps it warm
+
+
+def _inventory(reads: set[str]) -> dict[str, object]:
+    """Describe what this process has imported and read, so that a change of it is noticed."""
+    files: dict[str, list[int] | None] = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and not file.startswith(str(Path.cwd())):
+            files[file] = stat_of(file)
+    files |= {path: stat_of(path) for path in installed.files()}
+    folders = {path: stat_of(path) for path in sys.path if path.endswith("-packages")}
+    for folder in list(folders):
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):  # noqa: PTH208 -- a folder of thousands of names
+                if name.endswith(".pth"):
+                    files[f"{folder}/{name}"] = stat_of(f"{folder}/{name}")
+    return {
+        "files": files | folders,
+        "modules": {
+            file: module.__name__
+            for module in list(sys.modules.values())
+            if isinstance(file := getattr(module, "__file__", None), str)
+        },
+        "plugins": _plugin_files(),
+        "reads": sorted(reads),
+        "impure": impurities(""),
+    }
+
+
+def _plugin_files() -> dict[str, str]:
+    found = {}
+    for point in entry_points(group="pytest11"):
+        file = getattr(sys.modules.get(point.module), "__file__", None)
+        if file:
+            found[point.name] = file
+    return found
+
+
+def stat_of(path: str) -> list[int] | None:
+    """Give a file's time of change in nanoseconds and its size; ``None`` where there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 -- thousands of them, at each start
+    except OSError:
+        return None
+    return [found.st_mtime_ns, found.st_size]
+
+
+def _report(control: socket.socket, reads: set[str]) -> None:
+    data = json.dumps(_inventory(reads)).encode()
+    _say(control, REPLY.pack(b"M", len(data), 0, 0) + data)
+
+
+def _say(control: socket.socket, data: bytes) -> None:
+    """Say something to whoever holds the other end, which may be gone: the next look will tell."""
+    with contextlib.suppress(OSError):
+        control.sendall(data)
+
+
+# forking
 
 
 def _read_exactly(control: socket.socket, length: int) -> bytes:
@@ -99,26 +214,32 @@ def _forked(control: socket.socket, fds: list[int]) -> NoReturn:
     from pytest_remotegpu.worker import runner  # noqa: PLC0415 -- imported before the fork
 
     control.close()
-    channel, out, err = fds
+    channel, out, err, stacks, *leases = fds
     null = os.open(os.devnull, os.O_RDWR)
     for source, target in ((null, 0), (out, 1), (err, 2)):
         os.dup2(source, target)
     for fd in (null, out, err):
         os.close(fd)
     os.setsid()
-    runner.main(channel)
+    runner.main(channel, stacks, leases)
+
+
+def _child() -> int:
+    with warnings.catch_warnings():
+        # Python 3.12 warns where other threads exist; BLAS keeps fork-safe ones after its import.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _fork(control: socket.socket, fds: list[int]) -> int:
     parent = os.getpid()
-    with warnings.catch_warnings():
-        # Python 3.12 warns where other threads exist; BLAS keeps fork-safe ones after its import.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = _child()
     if pid == 0:
         try:
             die_with_parent(parent)
             _forked(control, fds)
+        except BaseException:  # noqa: BLE001 -- the border of the process; its supervisor reads this
+            os.write(2, traceback.format_exc().encode("utf-8", "replace"))
         finally:
             os._exit(70)
     for fd in fds:
@@ -126,52 +247,140 @@ def _fork(control: socket.socket, fds: list[int]) -> int:
     return pid
 
 
-def serve(control: socket.socket) -> None:
-    """Fork on demand and tell of each child's end, until the supervisor is gone."""
-    selector = selectors.DefaultSelector()
-    selector.register(control, selectors.EVENT_READ, None)
-    while True:
-        for key, _ in selector.select():
-            if key.data is None:
-                word, fds, _flags, _address = socket.recv_fds(control, 1, 3)
-                if word == ROOT:
-                    (length,) = LENGTH.unpack(_read_exactly(control, LENGTH.size))
-                    _stay_pure(control, os.fsdecode(_read_exactly(control, length)))
-                    continue
-                if word != FORK:
+def _twin(control: socket.socket, fd: int) -> int:
+    """Fork a process like this one, which serves the socket ``fd`` alone; give its process id."""
+    pid = _child()
+    if pid:
+        os.close(fd)
+        return pid
+    try:
+        control.close()
+        os.setsid()
+        own = socket.socket(fileno=fd)
+        own.sendall(REPLY.pack(b"P", os.getpid(), 0, 0) + REPLY.pack(b"R", 0, 0, 0))
+        Server(own).serve()
+        end_tree()
+    finally:
+        os._exit(0)
+
+
+class Server:
+    """Forks on demand and tells of each child's end, until the other end of its socket is gone."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._runners: dict[int, int] = {}
+        self._twins: set[int] = set()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Serve."""
+        adopt_orphans()
+        while True:
+            for key, _ in self._selector.select(1.0):
+                if key.fileobj is self._control and not self._take():
                     return
-                pid = _fork(control, fds)
-                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-                control.sendall(REPLY.pack(b"S", pid, 0, 0))
-            else:
-                _, status, usage = os.wait4(key.data, 0)
-                selector.unregister(key.fd)
-                os.close(key.fd)
-                control.sendall(REPLY.pack(b"X", key.data, status, usage.ru_maxrss))
+            self._reap()
+
+    def _take(self) -> bool:
+        """Do what one word asks for; say whether there was one."""
+        try:
+            word, fds, _flags, _address = socket.recv_fds(self._control, 1, 64)
+        except ConnectionResetError:  # the other end is gone, and has not read all that was said
+            return False
+        if word == FORK:
+            pid = _fork(self._control, fds)
+            pidfd = self._runners[pid] = os.pidfd_open(pid)
+            self._selector.register(pidfd, selectors.EVENT_READ)
+            self._say(b"S", pid)
+        elif word == TWIN:
+            self._twins.add(_twin(self._control, fds[0]))
+        elif word == ROOT:
+            (length,) = LENGTH.unpack(_read_exactly(self._control, LENGTH.size))
+            _stay_pure(self._control, os.fsdecode(_read_exactly(self._control, length)))
+        else:
+            return False
+        return True
+
+    def _say(self, word: bytes, *numbers: int) -> None:
+        _say(self._control, REPLY.pack(word, *(*numbers, 0, 0, 0)[:3]))
+
+    def _reap(self) -> None:
+        """Bury runners, and what tests left behind that came here as an orphan."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                pidfd = self._runners.pop(pid, None)
+                if pidfd is not None:
+                    self._selector.unregister(pidfd)
+                    os.close(pidfd)
+                    self._say(b"X", pid, status, usage.ru_maxrss)
+                elif pid in self._twins:
+                    self._twins.discard(pid)
+                    self._end_strays()
+
+    def _end_strays(self) -> None:
+        """End what a fork of this process has left here, if it was killed before it could."""
+        known = self._twins | self._runners.keys()
+        living = [pid for twin in known for pid in children(twin)]
+        end_tree(keep=(*known, *living))
+
+    def end(self) -> None:
+        """End the runners; forks that serve others go on until those let them go."""
+        living = [pid for twin in self._twins for pid in children(twin)]
+        end_tree(keep=(*self._twins, *living))
 
 
-def main(fd: int, parent: int) -> None:
-    """Run a zygote in the current, empty folder.
+def _words(option: str) -> list[str]:
+    """Read the comma-separated words of an option ``--name=a,b`` of this process."""
+    prefix = f"--{option}="
+    given = [word.removeprefix(prefix) for word in sys.argv if word.startswith(prefix)]
+    return [word for text in given for word in text.split(",") if word]
 
-    :param fd: the socket to the supervisor.
-    :param parent: the supervisor's process id; the zygote ends with it.
-    """
-    die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=fd)
-    sys.path[:] = [entry for entry in sys.path if entry not in ("", str(Path.cwd()))]
-    if "--bare" not in sys.argv:
-        load_plugins()
-    from pytest_remotegpu.worker import runner  # noqa: F401, PLC0415 -- for the children
 
+def _freeze() -> None:
     gc.collect()
     gc.freeze()
-    control.sendall(REPLY.pack(b"R", 0, 0, 0))
-    serve(control)
+
+
+def main(fd: int) -> None:
+    """Run a zygote in the current, empty folder, until the other end of its socket is gone.
+
+    :param fd: the socket to whom it serves.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # an agent ignores it
+    folder = Path("/proc/self/cwd").readlink()  # it may be gone already
+    try:
+        _serve(socket.socket(fileno=fd), folder)
+    finally:
+        if "--warm" in sys.argv:  # whoever started it may have been killed
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serve(control: socket.socket, folder: Path) -> None:
+    sys.path[:] = [entry for entry in sys.path if entry not in ("", str(folder))]
+    reads: set[str] = set()
+    with _noted_reads(reads):
+        if "--bare" not in sys.argv:
+            load_plugins(_words("without"))
+        from pytest_remotegpu.worker import runner  # noqa: F401, PLC0415 -- for the children
+
+        preload(_words("preload"))
+    _freeze()
+    if "--warm" in sys.argv:
+        _report(control, reads)
+    _say(control, REPLY.pack(b"R", 0, 0, 0))
+    server = Server(control)
+    server.serve()
+    server.end()
 
 
 if __name__ == "__main__":
     # The name of a module that runs as a script differs from its import: children need the latter.
     from pytest_remotegpu.worker import zygote  # noqa: PLW0406 -- for that very reason
 
-    zygote.main(int(sys.argv[1]), int(sys.argv[2]))
+    zygote.main(int(sys.argv[1]))

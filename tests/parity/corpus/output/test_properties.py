@@ -48,6 +48,14 @@ def test_subclasses(side, record_property):
     record_property("level", Level.HIGH)
 
 
+@both
+def test_names_that_are_no_text(side, record_property):
+    record_property(3, 4)
+    record_property(("a", 1), None)
+    record_property(Level.HIGH, Level.HIGH)
+    record_property(pathlib.Path("/a/path"), "x")
+
+
 @gpu
 def test_property_of_failure(record_property):
     record_property("before", "failure")
@@ -75,6 +83,19 @@ def test_in_every_phase(side, measured, record_property):
 @both
 def test_junit_attribute(side, record_xml_attribute):
     record_xml_attribute("assertions", "7")
+
+
+@gpu
+@pytest.mark.parametrize("n", range(6))
+def test_some_with_attributes(n, request):
+    if n % 2:
+        request.getfixturevalue("record_xml_attribute")("assertions", n)
+    assert n != 4
+
+
+@both
+def test_suite_property(side, record_testsuite_property):
+    record_testsuite_property(f"of {side}", 1)
 
 
 @gpu

@@ -1,0 +1,115 @@
+"""Measure how long an edit takes to become a result: ``benchmarks/edit.py [--remote SPEC]``.
+
+A file that imports torch is changed, and its one marked test is run: by plain pytest, and with a
+far side that is warm. The two take turns; what is printed are ratios within a round. The changed
+value is part of what the test prints, so that a stale run is an error and no good time. On a host
+with cards, ``--remote local`` runs the same on a card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import machine
+
+TEST: Final = """\
+import pytest
+import torch
+
+VALUE = {value}
+
+
+@pytest.mark.gpu
+def test_edited():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    ones = torch.ones(64, 64, device=device)
+    assert (ones @ ones)[0, 0].item() == 64
+    print("EDITED", VALUE, device)
+"""
+PLAIN: Final = "plain"
+WARM: Final = "warm"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run: its seconds, its own peak memory in KiB, and what it printed."""
+
+    seconds: float
+    peak: int
+    text: str
+
+
+def run(root: Path, value: int, *args: str) -> Seen:
+    """Edit the file, then run it.
+
+    :raises SystemExit: where the run did not pass with the edited value.
+    """
+    (root / "test_edit.py").write_text(TEST.format(value=value), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider", *args]
+    with (root / "output").open("w+b") as output:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command, cwd=root, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read().decode("utf-8", "replace")
+    if process.returncode or f"EDITED {value} " not in text:
+        raise SystemExit(f"{args} did not run the edited test:\n{text}")
+    return Seen(seconds, used.ru_maxrss, text)
+
+
+def measure(root: Path, spec: str, rounds: int) -> list[dict[str, Seen]]:
+    """Take turns; the first round, in which things become warm, is not counted."""
+    found = []
+    for number in range(rounds + 2):
+        one = {
+            PLAIN: run(root, 2 * number, "-o", "markers=gpu"),
+            WARM: run(root, 2 * number + 1, f"--remote={spec}", "--remote-timeline"),
+        }
+        brief = ", ".join(f"{name} {seen.seconds:.2f} s" for name, seen in one.items())
+        print(f"round {number}: {brief}", file=sys.stderr, flush=True)
+        if number > 1:
+            found.append(one)
+    return found
+
+
+def _ratio(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--remote", default="local:cpu", help="the far side")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    os.environ.pop("CI", None)  # there nothing would be kept warm
+    with tempfile.TemporaryDirectory(prefix="benchmark-edit-") as folder:
+        found = measure(Path(folder), given.remote, given.rounds)
+    seconds = [one[WARM].seconds / one[PLAIN].seconds for one in found]
+    memory = [one[WARM].peak / one[PLAIN].peak for one in found]
+    print(machine.describe(), machine.versions(), sep="\n")
+    print(f"edit to result, {given.remote} warm / plain pytest: {_ratio(seconds)}")
+    print(f"peak memory of the process that the user sees, the same: {_ratio(memory)}")
+    print(f"seconds: warm {found[-1][WARM].seconds:.2f}, plain {found[-1][PLAIN].seconds:.2f}")
+    print("the last warm run:")
+    lines = found[-1][WARM].text.splitlines()
+    start = next(at for at, line in enumerate(lines) if "remote timeline" in line)
+    print("\n".join(line for line in lines[start:] if not line.startswith("=")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

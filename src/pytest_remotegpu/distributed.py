@@ -1,0 +1,368 @@
+"""Sessions that pytest-xdist spreads over processes: each ships its tests, one process shows them.
+
+The processes do the shipping, through :class:`Node`; the one that the user started has a
+:class:`Hub`. What the former have to say goes through pytest-xdist's own reports, and as plain data
+at their end. Knows pytest-xdist by the hooks and names that it documents, and does not import it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from pytest_remotegpu import lifeline, selection
+from pytest_remotegpu.backends.base import Backend
+from pytest_remotegpu.config import Settings
+from pytest_remotegpu.control import Control, header, show_summary
+from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.inplace import artifacts_root, count_files, has_run, require_gpu
+from pytest_remotegpu.news import KIND, REFUSAL, failed_collection
+from pytest_remotegpu.onebyone import OneByOne
+from pytest_remotegpu.outputs import clear
+from pytest_remotegpu.protocol import events, plain
+from pytest_remotegpu.protocol.plain import Text, from_text, to_text
+from pytest_remotegpu.replay import Replayer
+from pytest_remotegpu.reports import Result
+from pytest_remotegpu.shipping import Sender, Start
+from pytest_remotegpu.signals import Interrupts
+from pytest_remotegpu.summary import RunSummary
+
+__all__ = ["GIVEN", "Hub", "Node"]
+
+GIVEN: Final = "remotegpu"
+"""The key of our data in ``workerinput`` and ``workeroutput``."""
+MARKED: Final = "remotegpu_marked"
+"""An attribute of the reports of tests that ask for a GPU, where ``--gpu-required`` counts them."""
+SETTLING: Final = 1.0
+"""Seconds in which a process is told of one Ctrl-C, by the terminal and by the hub."""
+ORPHANED: Final = 3.0
+"""Seconds that a process has for its tear-downs once the user's one was killed."""
+TEAR_DOWN: Final = 15.0
+"""Seconds that processes have for theirs after Ctrl-C: what pytest-xdist gives them in all."""
+LOOK: Final = 0.02
+"""Seconds between two looks at who is there."""
+CARRIED: Final = {type(None), bool, int, float, complex, bytes}
+COLLECTIONS: Final = {list, tuple, set, frozenset}
+"""What pytest-xdist carries between its processes, beside text and dicts."""
+_WARNINGS: Final = msgspec.msgpack.Decoder(list[tuple[events.Warned, Text]])
+
+
+# ---------------------------------------------------------------- in each process of pytest-xdist
+
+
+class Node(Control):
+    """Takes over a session in a process that pytest-xdist has started.
+
+    :param workerinput: what pytest-xdist and the hub have to say to this process.
+    """
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        backend: Backend,
+        start: Start,
+        workerinput: Mapping[str, Any],
+    ) -> None:
+        sender = Sender(
+            worker=str(workerinput["workerid"]),
+            workers=int(workerinput["workercount"]),
+            run=str(workerinput["testrunuid"]),
+            argv=list(workerinput["mainargv"]),
+        )
+        super().__init__(config, settings, backend, start, sender)
+        self._interrupts = Interrupts(SETTLING)
+        self._looping = False
+        self._looped = threading.Event()
+        with contextlib.suppress(OSError):  # then the session is over, and this process soon is
+            lifeline.hold(workerinput[GIVEN]["lifeline"], sender.worker, self._hear)
+        self._ships_to = backend
+        self._kept = Path(workerinput[GIVEN]["artifacts"])
+        self._usage = ""
+
+    def _hear(self, word: bytes) -> None:
+        """In a thread: end as the hub does, which may have been killed."""
+        if word == lifeline.AT_ONCE:
+            _die()
+        if not self._looping or self._looped.is_set():
+            return
+        if self._interrupts.began is None:
+            _interrupt_main()
+        if word == lifeline.GONE and not self._looped.wait(ORPHANED):
+            _die()
+
+    def pytest_report_header(self) -> None:
+        """Leave that to the hub."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Find out what goes where; the hub ends the session for an ill-formed mark."""
+        try:
+            self.shapes = selection.shapes_of(session.items, self._settings)
+        except UsageError as error:
+            self._usage = str(error)
+            self.shapes = [Shape() for _ in session.items]
+            report = failed_collection("", self._usage, REFUSAL)
+            self._config.hook.pytest_collectreport(report=report)
+
+    def pytest_report_collectionfinish(self) -> list[str]:  # type: ignore[override]
+        """Leave that out: nobody sees it."""
+        return []
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:  # type: ignore[override]
+        """Stand ready while pytest-xdist hands over one test after the other."""
+        with self._interrupts:
+            self._looping = True
+            try:
+                return (yield from self._loop(session))
+            finally:
+                self._looped.set()
+
+    def _loop(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        if all(shape is None for shape in self.shapes):
+            return (yield)
+        far = self._make_far(session, self._ships_to, self._kept)
+        far.replayer.unknown = []
+        one = OneByOne(session, far)
+        one.prepare(session.items, self.shapes)
+        if self._usage:
+            one.refuse(self._usage)
+        # the last to be registered stands outside, and before, all others
+        self._config.pluginmanager.register(Outermost(one), "remotegpu-outermost")
+        self._config.pluginmanager.register(Answer(far.replayer), "remotegpu-answer")
+        if self._settings.required:
+            self._config.pluginmanager.register(Marking(self._settings), "remotegpu-marking")
+        try:
+            result = yield
+            one.finish()
+        except KeyboardInterrupt:
+            one.interrupt()
+            raise
+        finally:
+            far.close()
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
+        """Make a report fit for pytest-xdist, which ends the session over what it can't carry."""
+        data = yield
+        return carriable(data)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:  # type: ignore[override]
+        """Hand the hub what it can't know otherwise."""
+        if self._far is None or not self._far.lanes:
+            return
+        count_files(self._config, self._far.summary)
+        unknown = self._far.replayer.unknown or []
+        output: dict[str, Any] = self._config.workeroutput  # type: ignore[attr-defined]
+        output[GIVEN] = {
+            # pytest-xdist can't carry every text
+            "summary": json.dumps(self._far.summary.to_plain()),
+            "warnings": msgspec.msgpack.encode([(said, to_text(id)) for said, id in unknown]),
+        }
+
+    def pytest_terminal_summary(self) -> None:  # type: ignore[override]
+        """Leave that to the hub."""
+
+
+def _die() -> None:
+    """End this process at once; the far side notices."""
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def _interrupt_main() -> None:
+    """Have Ctrl-C's signal come to the main thread, out of a wait too where that can be had."""
+    if sys.platform == "win32":
+        signal.raise_signal(signal.SIGINT)
+    else:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def carriable(data: Any) -> Any:
+    """Make data fit for pytest-xdist: objects become text, lone surrogates in text escapes."""
+    kind = type(data)
+    if kind is str:
+        return data if data.isascii() else data.encode("utf-8", "backslashreplace").decode()
+    if kind is dict:
+        return {carriable(name): carriable(value) for name, value in data.items()}
+    if kind in COLLECTIONS:
+        return kind(map(carriable, data))
+    return data if kind in CARRIED else carriable(plain.reduce(data, []))
+
+
+class Outermost:
+    """Has a test run far away before any other plugin sees it run here."""
+
+    def __init__(self, one: OneByOne) -> None:
+        self._one = one
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Iterator[None]:
+        """Wait for the verdict, then let it be shown as any test's."""
+        with self._one.protocol(item, nextitem):
+            return (yield)
+
+
+class Answer:
+    """Answers for a shipped test before a conftest of a folder could run it here."""
+
+    def __init__(self, replayer: Replayer) -> None:
+        self._replayer = replayer
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Replay what came back for the test at hand."""
+        return self._replayer.answer(item)
+
+
+class Marking:
+    """Says on a report that its test asks for a GPU; the hub has the reports only."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def pytest_remotegpu_result(self, item: pytest.Item, result: Result) -> None:
+        """Mark what came back for a test that has the mark."""
+        if selection.shape_of(item, self._settings.aliases) is not None:
+            for report in result.reports:
+                setattr(report, MARKED, True)
+
+
+# ---------------------------------------------------------------- in the process of the user
+
+
+class Hub:
+    """Speaks for the whole session in the process that the user started."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, backend: Backend) -> None:
+        self._config = config
+        self._settings = settings
+        self._backend = backend
+        self._summary = RunSummary()
+        self._replayer = Replayer(config, self._summary, lambda _path: None)
+        self._lifeline = lifeline.Lifeline()
+        self._nodes: dict[str, Any] = {}
+        self._heard: set[str] = set()
+        self._ready: set[str] = set()
+        self._cleared: set[Path] = set()
+        self._reports = 0
+        self._errors = 0
+        self._on_gpu = 0
+        self._kept = artifacts_root(config, settings.artifacts)
+
+    def pytest_report_header(self) -> str:
+        """Name the far side, once."""
+        return header(self._backend)
+
+    def _folder(self, node: Any) -> Path:
+        """Name the folder for a process's artifacts: under ``each`` every one runs every test."""
+        each = self._config.getoption("dist") == "each"
+        return self._kept / str(node.gateway.id) if each else self._kept
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a process of pytest-xdist that it is to ship its tests."""
+        self._nodes[node.gateway.id] = node
+        node.workerinput[GIVEN] = {
+            "artifacts": str(self._folder(node)),
+            "lifeline": self._lifeline.address,
+        }
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        """Take away what an earlier session left, before the first test runs."""
+        self._ready.add(node.gateway.id)
+        folder = self._folder(node)
+        if folder not in self._cleared:
+            self._summary.note(clear(folder, ids))
+        self._cleared.add(folder)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Take note of errors that came up far away, or that make the session a wrong one.
+
+        :raises UsageError: for the latter, before any test has been reported.
+        """
+        kind = getattr(report, KIND, "")
+        if kind == REFUSAL and not self._reports:
+            raise pytest.UsageError(str(report.longrepr))
+        self._errors += bool(kind)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count the reports, and those of tests that had to run on a GPU and did."""
+        self._reports += 1
+        self._on_gpu += getattr(report, MARKED, False) and has_run(report)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take in what a process has to say at its end."""
+        said = getattr(node, "workeroutput", {}).get(GIVEN)
+        if said is None or node.gateway.id in self._heard:
+            return
+        self._heard.add(node.gateway.id)
+        self._summary.add(RunSummary.from_plain(json.loads(said["summary"])))
+        for event, nodeid in _WARNINGS.decode(said["warnings"]):
+            self._replayer.warn(event, from_text(nodeid))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
+        """End as Ctrl-C does when told to; and as a session whose collection failed, if it has."""
+        with Interrupts():
+            try:
+                result = yield
+            except KeyboardInterrupt:
+                self._end_nodes()
+                raise
+        if self._errors:
+            plural = "s" if self._errors != 1 else ""
+            raise session.Interrupted(f"{self._errors} error{plural} during far collection")
+        return result
+
+    def _end_nodes(self) -> None:
+        """Let the processes end in good order and say their last words; told again, end them."""
+        self._lifeline.tell(lifeline.IN_GOOD_ORDER, self._working())
+        deadline = time.monotonic() + TEAR_DOWN
+        with contextlib.suppress(KeyboardInterrupt):
+            while self._working() and time.monotonic() < deadline:
+                time.sleep(LOOK)
+        self._lifeline.tell(lifeline.AT_ONCE, self._working())
+        for node in self._nodes.values():
+            self.pytest_testnodedown(node)
+
+    def _working(self) -> set[str]:
+        """Name the processes that are in the midst of their tests."""
+        living = self._lifeline.living() & self._ready
+        return {name for name in living if not hasattr(self._nodes[name], "workeroutput")}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Take over the exit status of far sessions that failed at their end."""
+        if session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = self._summary.status
+        if self._settings.required:
+            require_gpu(session, self._on_gpu)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the closing sections, once."""
+        if self._heard:
+            show_summary(terminalreporter, self._settings, self._summary)
+
+    def pytest_unconfigure(self) -> None:
+        """Let go of the processes; none should be left."""
+        self._lifeline.close()

@@ -1,0 +1,345 @@
+"""The far side of one session: its lanes, its workers, its news, its limit, its end.
+
+Whoever drives it knows in which order tests run and when they are replayed; this does not. Called
+from the main thread only. Backends are known by their contract only.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pytest_remotegpu import selection, terminal
+from pytest_remotegpu.backends.base import Backend, Environment
+from pytest_remotegpu.collection import Collection
+from pytest_remotegpu.config import Settings
+from pytest_remotegpu.controller import Controller, Worker
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.lanes import Following, Lane
+from pytest_remotegpu.news import News
+from pytest_remotegpu.outputs import Artifacts
+from pytest_remotegpu.protocol import orders
+from pytest_remotegpu.protocol.hello import Hello
+from pytest_remotegpu.protocol.plain import from_text
+from pytest_remotegpu.replay import Replayer
+from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.shipping import Shipping
+from pytest_remotegpu.signals import Interrupts
+from pytest_remotegpu.summary import RunSummary
+from pytest_remotegpu.timeline import HERE, Timeline
+
+__all__ = ["TICK", "FarSide"]
+
+TICK: Final = 0.2
+"""Seconds to wait for news before looking whether the session should stop."""
+SILENCE: Final = 60.0
+"""Seconds after which a worker that should speak at once is given up."""
+CLOSING: Final = 15.0
+"""Seconds to wait for a worker's last words once all verdicts are in."""
+AT_ONCE: Final = 100
+"""Tests that may be complete before they are shown; then the rest of the news waits."""
+LAST_LOOK: Final = 5.0
+"""Seconds that a worker has, at the run limit, to say what its test did."""
+
+
+class FarSide:
+    """Lanes and workers of one session.
+
+    :ivar lanes: those that have been asked for. :ivar tests: the shipped tests by their item.
+    :ivar replayer: shows what came back. :ivar summary: what there is to say of it all.
+    :ivar here: what the timeline calls this process.
+    :ivar interrupts: hold signals back while news is taken in.
+    """
+
+    def __init__(
+        self,
+        session: pytest.Session,
+        settings: Settings,
+        backend: Backend,
+        *,
+        collection: Collection,
+        shipping: Shipping,
+        artifacts_dir: Path,
+        interrupts: Interrupts,
+        began: float,
+    ) -> None:
+        self._config = session.config
+        self._settings = settings
+        self._shipping = shipping
+        self._artifacts = Artifacts(artifacts_dir, settings.max_artifact)
+        self._began = began
+        self._environ: dict[str, str] = {}
+        self._deadline = float("inf")
+        self._alarm: threading.Timer | None = None
+        self._expired = False
+        self.backend = backend
+        self.here = shipping.sender.worker or HERE
+        self.interrupts = interrupts
+        self.controller: Controller | None = None
+        self.lanes: dict[Shape, Lane] = {}
+        self.tests: dict[pytest.Item, Shipped] = {}
+        self.summary = RunSummary(
+            where=backend.where, began=time.time() - (time.monotonic() - began)
+        )
+        self.timeline = Timeline(self.summary, began)
+        self.replayer = Replayer(
+            session.config, self.summary, shipping.why_left_out, self.interrupts.noticing
+        )
+        self.news = News(
+            session.config,
+            self.lanes,
+            replayer=self.replayer,
+            artifacts=self._artifacts,
+            collection=collection,
+            shipping=shipping,
+            timeline=self.timeline,
+            debug=self._debug,
+        )
+
+    # before the first test
+
+    def _on_ready(self, test: Shipped) -> None:
+        """Let a verdict be shown; under pytest-xdist it waits until its test is asked for."""
+        if not self._shipping.sender.worker:
+            self.replayer.ready.append(test)
+
+    def prepare(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
+        """Take in which tests are to be shipped; starts nothing."""
+        limits = selection.timeouts_of(items, self._settings.aliases)
+        name = self.backend.name
+        for item, shape in zip(items, shapes, strict=True):
+            if shape is not None:
+                self.tests[item] = Shipped(item, shape, name, timeout=limits.get(item))
+
+    def lane(self, shape: Shape) -> Lane:
+        """Give the lane of a shape; none of its workers is started by that.
+
+        :raises UsageError: where the project can't be sent.
+        """
+        if shape not in self.lanes:
+            self.lanes[shape] = Lane(
+                shape,
+                [test for test in self.tests.values() if test.shape == shape],
+                controller=self.opened(),
+                summary=self.summary,
+                make_order=self._make_order,
+                on_ready=self._on_ready,
+                required=self._settings.required,
+            )
+        return self.lanes[shape]
+
+    def opened(self) -> Controller:
+        """Begin the far work: list the files, ask for the variables, let the clock run."""
+        if self.controller is None:
+            with self.timeline.measured(self.here, "snapshot"):
+                self._shipping.take_snapshot()
+            self._environ = self._shipping.environ()
+            ships = self.backend.ships_tree
+            own = self._shipping.start.environ if ships else self._environ
+            sender = self._shipping.sender.worker
+            self.controller = Controller(self.backend, Hello.here(), Environment(own), sender)
+            self._set_limit()
+        return self.controller
+
+    def _make_order(self, worker: Worker, tests: list[Shipped], run: orders.Run) -> orders.Order:
+        self.timeline.span(worker.name, "worker opened", worker.started, worker.opened)
+        order = self._shipping.order(worker, tests, run, self._environ, max(len(self.lanes), 1))
+        for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
+            self.summary.note(note)
+        command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
+        self._debug(f"{worker.name}: {len(tests)} tests on {worker.shape}: {command}")
+        self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
+        return order
+
+    def _debug(self, text: str) -> None:
+        if self._settings.debug:
+            terminal.debug(self._config, f"+{time.monotonic() - self._began:.3f} s  {text}")
+
+    def is_too_large(self, lane: Lane) -> bool:
+        """Refuse at once what this far side can never offer."""
+        capacity = self.backend.capacity
+        if capacity is None or lane.shape.count <= capacity:
+            return False
+        lane.give_up(f"{lane.shape} asked for, and {self.backend.name} has {capacity}")
+        return True
+
+    def start(
+        self,
+        lane: Lane,
+        tests: list[Shipped],
+        failures: int,
+        *,
+        last: bool,
+        following: Following = None,
+    ) -> None:
+        """Start tests of a lane, unless the run limit is reached; see :meth:`Lane.start`."""
+        self._look_at_limit()
+        lane.start(tests, failures, last=last, following=following)
+
+    # news
+
+    def pump(self, timeout: float) -> bool:
+        """Take in what has come; say whether anything had.
+
+        :param timeout: seconds to wait for it.
+        """
+        controller = self.opened()
+        said = controller.next(timeout)
+        found = said is not None
+        until = time.monotonic() + TICK
+        while said is not None:
+            self._look_at_limit()
+            with self.interrupts.held():
+                self.news.take(said, controller)
+            more = len(self.replayer.ready) < AT_ONCE and time.monotonic() < until
+            said = controller.next(0) if more else None
+        self._look_at_limit()
+        self._expire_silent()
+        return found
+
+    def _expire_silent(self) -> None:
+        """Wait for no worker for ever that should have said hello at once."""
+        now = time.monotonic()
+        for lane in self.lanes.values():
+            worker = lane.worker
+            if worker is None or worker.hello is not None or not self.backend.prompt:
+                continue
+            if now - worker.started > SILENCE:
+                self._drop(lane, worker)
+                lane.lose(f"{worker.name} said no hello within {SILENCE:.0f} s", retry=False)
+
+    def _drop(self, lane: Lane, worker: Worker) -> None:
+        threading.Thread(target=worker.channel.stop, daemon=True).start()
+        lane.worker = None
+
+    def refusals(self) -> list[str]:
+        """Give, once each, why the far side can't serve this session at all."""
+        found = []
+        for lane in self.lanes.values():
+            text, lane.refusal = lane.refusal, ""
+            if text:
+                head = f"the far side ({self.backend.name}) can't serve this session"
+                found.append(f"{head}:\n{text}")
+        return found
+
+    def end_where_a_test_did(self) -> None:
+        """End the session as a shipped test has asked for.
+
+        :raises KeyboardInterrupt: or what ``pytest.exit`` raises.
+        """
+        for lane in self.lanes.values():
+            ending, lane.ending = lane.ending, None
+            if ending is not None and ending.interrupt:
+                raise KeyboardInterrupt(from_text(ending.text))
+            if ending is not None:
+                # its own status, unless that would hide that the far side failed
+                failed = bool(self.summary.causes)
+                status = (ending.status or 1) if failed else ending.status
+                pytest.exit(from_text(ending.text), status)
+
+    # the limit of the run
+
+    def _set_limit(self) -> None:
+        """Let the clock run; a thread of its own minds it, since a local test may take long."""
+        seconds = self._settings.run_timeout
+        if not seconds:
+            return
+        self._deadline = time.monotonic() + seconds
+        self._alarm = threading.Timer(seconds, self._end_workers)
+        self._alarm.daemon = True
+        self._alarm.start()
+
+    @property
+    def _limit(self) -> str:
+        seconds = self._settings.run_timeout
+        return f"the run limit of {seconds:g} s (--remote-run-timeout) is reached"
+
+    def _end_workers(self) -> None:
+        assert self.controller is not None
+        for worker in self.controller.living():
+            worker.end_at(self._limit, LAST_LOOK)
+
+    def _look_at_limit(self) -> None:
+        """At the limit: nothing starts any more, and who says nothing is not waited for."""
+        now = time.monotonic()
+        if now < self._deadline:
+            return
+        late = now > self._deadline + LAST_LOOK + 1.0
+        for lane in self.lanes.values():
+            if not self._expired:
+                lane.expire(self._limit, LAST_LOOK)
+            elif late and lane.busy and lane.worker is not None:
+                self._drop(lane, lane.worker)
+                lane.end_at_limit()
+        self._expired = True
+
+    # the end
+
+    def finish(self) -> None:
+        """Let every worker end in good order, and take in its last words.
+
+        A hook at the end of a far session may take as long as a test; who was told to stop may not.
+        """
+        began = time.monotonic()
+        limit = self._settings.timeout + CLOSING if self._settings.timeout else float("inf")
+        limit = min(limit, max(self._deadline - began, CLOSING))
+        self._deadline = float("inf")
+        for lane in self.lanes.values():
+            lane.finish()
+        if self._await_ends(began + CLOSING, everybody=True):
+            return
+        lanes = [lane for lane in self.lanes.values() if lane.leaves]
+        names = ", ".join(lane.worker.name for lane in lanes if lane.worker)
+        if names:
+            terminal.say(self._config, f"waiting for the end of the far session on {names}")
+        self._await_ends(began + limit, everybody=False)
+        for lane in self.lanes.values():
+            lane.wait_no_more(f"it has not ended after {limit:g} s")
+
+    def _await_ends(self, until: float, *, everybody: bool) -> bool:
+        """Take in last words; say whether all workers have ended.
+
+        :param everybody: whether to wait also for those that were told to stop.
+        """
+        controller = self.controller
+        while controller is not None and controller.living():
+            leaving = everybody or any(lane.leaves for lane in self.lanes.values())
+            if time.monotonic() >= until or not leaving:
+                return False
+            self.pump(TICK)
+        return True
+
+    def interrupt(self, grace: float, *, replay: bool) -> None:
+        """Let the far side tear down within ``grace`` seconds, and keep what arrives.
+
+        :param replay: whether to show it as well.
+        """
+        controller = self.controller
+        if controller is None or not any(worker.hello for worker in controller.workers):
+            return
+        for lane in self.lanes.values():
+            lane.stop(grace)
+        deadline = time.monotonic() + grace + 1.0
+        while controller.living() and time.monotonic() < deadline:
+            said = controller.next(TICK)
+            with self.interrupts.held():
+                if said is not None:
+                    self.news.take(said, controller)
+                if replay:
+                    self.replayer.replay_ready()
+
+    def close(self) -> None:
+        """Leave no worker behind."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self.controller is not None:
+            self.controller.close()
+        self.summary.artifacts = self._artifacts.count
+        self.summary.artifact_names = self._artifacts.names()
+        self.summary.artifacts_dir = str(self._artifacts.root)

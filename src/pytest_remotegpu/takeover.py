@@ -1,0 +1,106 @@
+"""Who takes a session over: whatever fits the part that this process has in it.
+
+Checks that options go together before anything is collected. Knows the plugins by what they are
+for; does nothing itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from pytest_remotegpu import backends
+from pytest_remotegpu.backends.base import Backend, Site
+from pytest_remotegpu.config import Settings, split_spec
+from pytest_remotegpu.control import Control, Requirement
+from pytest_remotegpu.distributed import GIVEN, Hub, Node
+from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.shipping import Start
+
+__all__ = ["make"]
+
+
+def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> object | None:
+    """Check what can be checked before collection, and make the plugin.
+
+    :return: ``None`` where nothing is to be taken over.
+    :raises UsageError: for an ill-formed spec, or options that don't go together.
+    """
+    given = getattr(config, "workerinput", {}).get(GIVEN)
+    if hasattr(config, "workerinput") and given is None:
+        return None
+    backend = None
+    if settings.spec is not None:
+        name, rest = split_spec(settings.spec)
+        backend = backends.find(name, rest, _site(config, settings))
+        _check(config, settings, backend)
+    if _distributes(config):
+        return _hub(config, settings, backend)
+    if given is not None:
+        if backend is None:
+            raise UsageError(
+                "this process of pytest-xdist finds no --remote, and its session has one"
+            )
+        return _node(config, settings, backend, Start(*start))
+    if settings.required and not settings.plan:
+        config.pluginmanager.register(Requirement(settings), "remotegpu-required")
+    return Control(config, settings, backend, Start(*start))
+
+
+def _site(config: pytest.Config, settings: Settings) -> Site:
+    return Site(
+        settings.python,
+        sys.executable,
+        sys.platform,
+        root=str(config.rootpath),
+        fresh=settings.fresh,
+        idle=settings.idle,
+        preload=settings.preload,
+    )
+
+
+def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
+    option = config.option
+    if getattr(option, "usepdb", False) or getattr(option, "trace", False):
+        raise UsageError(
+            "--pdb and --trace need a terminal, and shipped tests have none; "
+            "run the test without --remote"
+        )
+    if settings.required and backend.pretends:
+        raise UsageError(
+            f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; "
+            "name a far side that has one"
+        )
+
+
+def _distributes(config: pytest.Config) -> bool:
+    """Say whether pytest-xdist hands the tests of this session to other processes."""
+    option = config.option
+    given = getattr(option, "tx", None) and getattr(option, "dist", "no") != "no"
+    return bool(given) and not option.collectonly and not hasattr(config, "workerinput")
+
+
+def _hub(config: pytest.Config, settings: Settings, backend: Backend | None) -> Hub | None:
+    if settings.plan:
+        raise UsageError(
+            "--remote-plan needs the tests, and with -n this process collects none; leave out -n"
+        )
+    if backend is None:
+        return None
+    for spec in config.option.tx:
+        count, star, rest = str(spec).partition("*")
+        where = rest if star and count.isascii() and count.isdigit() else str(spec)
+        if where.partition("//")[0] != "popen" or "chdir=" in where:
+            raise UsageError(
+                f"--tx {spec} together with --remote: only processes of this host and folder go "
+                "together with it, as -n or --tx popen start them"
+            )
+    return Hub(config, settings, backend)
+
+
+def _node(config: pytest.Config, settings: Settings, backend: Backend, start: Start) -> Node:
+    workerinput: Mapping[str, Any] = config.workerinput  # type: ignore[attr-defined]
+    return Node(config, settings, backend, start, workerinput)

@@ -1,0 +1,78 @@
+"""Which test comes after which: what a tear-down is told, and how to go on where that was wrong.
+
+Tests may come in any order, and one by one. Knows pytest and a run's places, nothing of the wire
+beyond that.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, Final
+
+import pytest
+
+from pytest_remotegpu.protocol import orders
+
+__all__ = ["Following"]
+
+TEARING_DOWN: Final = ("runner", "capturemanager")
+"""Pytest's own plugins that tear down fixtures, and that catch what these write."""
+MOST_FAILURES: Final = 20
+"""Failures that are told; a session that has so many has failed well enough."""
+LONGEST: Final = 10_000
+"""Characters of one failure's text."""
+
+
+class Following:
+    """Remembers what tear-downs were told, for one session.
+
+    :param items: the tests by their place; ``None`` for one that is not there.
+    :param neighbours: for each place the next test there is.
+    """
+
+    def __init__(
+        self, items: list[pytest.Item | None], neighbours: list[pytest.Item | None]
+    ) -> None:
+        self._items = items
+        self._neighbours = neighbours
+        self._last: pytest.Item | None = None
+        self._told: pytest.Item | None = None
+        self._failures = 0
+
+    def after(self, run: orders.Run, place: int) -> pytest.Item | None:
+        """Give the test that will run after this one; a guess, where nobody knows."""
+        ends = not any(self._items[place + 1 : run.last])
+        if not ends or run.following < 0:
+            return self._neighbours[place]
+        if run.following >= len(self._items):
+            return None
+        return self._items[run.following] or self._neighbours[run.following]
+
+    def told(self, item: pytest.Item, following: pytest.Item | None) -> None:
+        """Take note of what the tear-down of a test is told."""
+        self._last, self._told = item, following
+
+    def make_way(self, item: pytest.Item) -> str:
+        """Tear down what is still up and this test does not need.
+
+        That is so where another test was expected. What fails here is no fault of this test.
+
+        :return: the text of the failure, if there is one.
+        """
+        last, self._last = self._last, None
+        if last is None or self._told is item:
+            return ""
+        manager = item.config.pluginmanager
+        present = manager.hook.pytest_runtest_teardown.get_hookimpls()
+        kept = [manager.get_plugin(name) for name in TEARING_DOWN]
+        others = [impl.plugin for impl in present if impl.plugin not in kept]
+        caller: Any = manager.subset_hook_caller("pytest_runtest_teardown", others)
+        try:
+            caller(item=last, nextitem=item)
+        except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
+            raise
+        except BaseException:  # noqa: BLE001 -- a fixture's end may raise anything
+            self._failures += 1
+            text = traceback.format_exc()[-LONGEST:]
+            return f"after {last.nodeid}:\n{text}" if self._failures <= MOST_FAILURES else ""
+        return ""

@@ -1,0 +1,79 @@
+"""What a supervisor knows of its host, and makes of an order for the runner there.
+
+Values in, values out, apart from the look at the host; knows no process and no channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pytest_remotegpu import cards
+from pytest_remotegpu.protocol import orders
+from pytest_remotegpu.protocol.hello import Hello
+from pytest_remotegpu.worker import process
+
+__all__ = ["for_runner", "hello", "look", "sweep"]
+
+PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
+
+
+def look() -> tuple[int | None, list[cards.Card]]:
+    """Give the number of pretend cards, if any are, and the cards that are there."""
+    pretend = os.environ.pop(PRETEND, "")
+    if pretend.isascii() and pretend.isdecimal():
+        return int(pretend), []
+    return None, cards.visible(os.environ)
+
+
+def hello(pretend: int | None, found: list[cards.Card]) -> Hello:
+    """Say what this side is.
+
+    :param pretend: as :func:`look` gives it. :param found: likewise.
+    """
+    gpus = tuple(card.token for card in found)
+    return Hello.here(gpus=gpus, pretend=pretend, host=socket.gethostname())
+
+
+def for_runner(order: orders.Order, run: orders.Run, site: orders.Site) -> orders.Order:
+    """Make the order that a runner gets: paths as they are here, and no tree.
+
+    :param run: the stretch to begin with.
+    """
+    given = order.options
+    moved = {
+        name: [_moved(text, order.root, site.root) for text in getattr(given, name)]
+        for name in ("args", "files", "sys_path")
+    }
+    options = msgspec.structs.replace(given, **moved)
+    cwd = str(Path(site.root, order.cwd))
+    return msgspec.structs.replace(order, options=options, site=site, cwd=cwd, tree=None, run=run)
+
+
+def _moved(text: str, root: str, here: str) -> str:
+    """Name a path of the user's side by its place on this one.
+
+    :param text: the path, or an option with the path in it.
+    """
+    if root == here or root not in text:
+        return text
+    before, _, rest = text.partition(root)
+    fits = (not before or before[-1] in "=,:") and (not rest or rest[0] in "/:,")
+    return f"{before}{here}{rest}" if fits else text
+
+
+def sweep() -> None:
+    """Take away what workers of this user left that were killed before they could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{process.PREFIX}[0-9]*-*"):
+        owner = folder.name.removeprefix(process.PREFIX).partition("-")[0]
+        with contextlib.suppress(OSError):
+            mine = folder.stat().st_uid == os.getuid() and not folder.is_symlink()
+            if mine and owner.isdecimal() and not process.exists(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)

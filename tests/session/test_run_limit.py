@@ -1,0 +1,199 @@
+"""``--remote-run-timeout``: at the limit far work ends, and the session's reports are complete."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fakes import Far, report
+from pytest_remotegpu.protocol import events, orders
+from stage import FAR, HERE, PASSED, Played, Stage
+
+from .running import CPU, run, said
+
+LIMIT = "the run limit of 1 s (--remote-run-timeout) is reached"
+ARGS = ("--remote-run-timeout=1", "--junitxml=../j.xml")
+
+
+def stop_of(far: Far) -> orders.Stop:
+    """Wait until the worker is told to stop."""
+    message = far.message()
+    while isinstance(message, orders.Finish):
+        message = far.message()
+    assert isinstance(message, orders.Stop)
+    return message
+
+
+def ends_its_test(far: Far) -> None:
+    """Run the first test, hang in the second, and say at the limit what it did."""
+    far.greet()
+    far.run(0)
+    far.say(events.Started(1), report(1, "setup"))
+    stop = stop_of(far)
+    assert stop.limit == LIMIT
+    assert stop.grace > 0
+    far.say(
+        events.Crashed(1, f"timed out: {stop.limit}", b"in test_b", b"", b"", timeout=True),
+        events.Ended(),
+    )
+
+
+def says_nothing(far: Far) -> None:
+    """Run the first test, hang in the second, and be deaf."""
+    far.greet()
+    far.run(0)
+    far.say(events.Started(1), report(1, "setup"))
+    far.stopped.wait(20)
+
+
+def waits_for_cards(far: Far) -> None:
+    """Have no cards as yet, and leave when told to."""
+    far.greet()
+    far.say(events.Waiting(b"card 0: another session"))
+    stop_of(far)
+    far.say(events.Ended())
+
+
+def judged(played: Played, *, second: str) -> None:
+    """See that the first test passed, the second failed, and the third has not run."""
+    assert played.ret == pytest.ExitCode.TESTS_FAILED, played.text
+    assert played.phases[FAR[0]] == PASSED
+    assert second in played.texts[FAR[1]]
+    assert played.texts[FAR[2]] == f"not run: {LIMIT}"
+    assert played.phases[FAR[2]] == [("setup", "failed"), ("teardown", "passed")]
+    assert played.verdicts(HERE) == ["passed"] * len(HERE)
+    assert played.text.count(f"cause: {LIMIT}") == 1
+
+
+def test_the_running_test_has_timed_out_and_the_others_are_not_run(stage: Stage) -> None:
+    played = stage.run(ends_its_test, args=ARGS)
+    judged(played, second=f"timed out: {LIMIT}")
+    assert played.workers == 1
+    written = (stage.path.parent / "j.xml").read_text()
+    assert written.count("<testcase") == 5
+    assert f"not run: {LIMIT}" in written
+
+
+def test_a_worker_that_says_nothing_is_not_waited_for(stage: Stage) -> None:
+    began = time.monotonic()
+    played = stage.run(says_nothing, args=ARGS)
+    judged(played, second=f"{LIMIT}, and its worker did not say what it did")
+    assert time.monotonic() - began < 35  # it would have said nothing for ever
+
+
+def test_cards_that_never_come_are_not_waited_for(stage: Stage) -> None:
+    played = stage.run(waits_for_cards, args=ARGS)
+    assert played.ret == pytest.ExitCode.TESTS_FAILED
+    assert [played.texts[id] for id in FAR] == [f"not run: {LIMIT}"] * 3
+    assert played.text.count("remote: waiting for 1 GPU: card 0: another session") == 1
+
+
+def test_nothing_starts_after_the_limit(stage: Stage) -> None:
+    """In order, with ``--maxfail``: a local test takes long, the shape after it never starts."""
+    (stage.path / "test_far.py").rename(stage.path / "test_a_far.py")
+    (stage.path / "test_here.py").write_text(
+        "import time\ndef test_one(): time.sleep(1.2)\ndef test_two(): pass\n"
+    )
+    (stage.path / "test_z_far.py").write_text(
+        "import pytest\n@pytest.mark.gpu(2)\ndef test_z(): raise AssertionError\n"
+    )
+    opened = []
+
+    def serves(far: Far) -> None:
+        opened.append(far.order.gpus)
+        far.greet()
+        far.serve()
+
+    played = stage.run(serves, args=("--remote-run-timeout=1", "--maxfail=9"))
+    assert opened == [1]
+    assert played.texts["test_z_far.py::test_z"] == f"not run: {LIMIT}"
+    assert played.verdicts(HERE) == ["passed"] * 2
+    assert played.verdict("test_a_far.py::test_c") == "passed"
+    assert played.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_limit_that_is_reached_too_late_to_matter_is_not_named(stage: Stage) -> None:
+    (stage.path / "test_here.py").write_text(
+        "import time\ndef test_one(): pass\ndef test_two(): time.sleep(1.2)\n"
+    )
+
+    def serves(far: Far) -> None:
+        far.greet()
+        far.serve()
+
+    played = stage.run(serves, args=("--remote-run-timeout=1",))
+    assert played.ret == pytest.ExitCode.OK
+    assert "cause" not in played.text
+
+
+def test_a_limit_that_is_not_reached_changes_nothing(stage: Stage) -> None:
+    def serves(far: Far) -> None:
+        far.greet()
+        far.serve()
+
+    played = stage.run(serves, args=("--remote-run-timeout=60",))
+    assert played.ret == pytest.ExitCode.OK
+    assert "run limit" not in played.text
+
+
+def test_the_worker_is_told_while_a_local_test_runs(stage: Stage) -> None:
+    """The limit is one of the far side, and waits for nobody here."""
+    told = stage.path.parent / "told"
+    (stage.path / "test_here.py").write_text(f"""if 1:
+        import pathlib, time
+
+        def test_one():
+            end = time.monotonic() + 20
+            while not pathlib.Path({str(told)!r}).exists():
+                assert time.monotonic() < end
+                time.sleep(0.02)
+
+        def test_two(): pass
+    """)
+
+    def script(far: Far) -> None:
+        far.greet()
+        far.say(events.Started(0), report(0, "setup"))
+        stop = stop_of(far)
+        told.touch()
+        far.say(events.Crashed(0, stop.limit, b"", b"", b"", timeout=True), events.Ended())
+
+    played = stage.run(script, args=ARGS)
+    assert played.verdicts(HERE) == ["passed"] * 2
+    assert played.texts[FAR[0]] == LIMIT
+    assert played.ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("args", [(), ("-n1",)], ids=["alone", "xdist"])
+def test_a_real_worker_ends_its_test(args: tuple[str, ...], pytester: pytest.Pytester) -> None:
+    if args:
+        pytest.importorskip("xdist")
+    pytester.makepyfile("""
+        import time
+        import pytest
+
+        def test_here(): pass
+
+        @pytest.mark.gpu
+        def test_before(): pass
+
+        @pytest.mark.gpu
+        def test_long():
+            print("said before the end")
+            time.sleep(60)
+
+        @pytest.mark.gpu
+        def test_after(): pass
+
+        def test_here_too(): pass
+    """)
+    result = run(pytester, CPU, "--remote-run-timeout=8", "-rA", "--junitxml=j.xml", *args)
+    text = said(result)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=3, failed=1, errors=1)
+    assert "timed out: the run limit of 8 s (--remote-run-timeout) is reached" in text
+    assert "said before the end" in text
+    assert "in test_long" in text
+    assert "not run: the run limit of 8 s (--remote-run-timeout) is reached" in text
+    assert pytester.path.joinpath("j.xml").read_text().count("<testcase") == 5
