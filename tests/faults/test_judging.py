@@ -64,6 +64,21 @@ def test_what_is_not(text: str, junit: str, status: int, complaint: str, tmp_pat
     assert any(complaint in each for each in found), found
 
 
+@pytest.mark.parametrize(
+    ("errors", "found"),
+    [
+        ("", []),
+        ("Exception ignored in atexit callback: <f>\nTraceback (most recent call last):\n", []),
+        ("Traceback (most recent call last):\n  File x\n", ["it ends with a traceback"]),
+        ("Exception in thread T:\nTraceback (most recent", ["it ends with a traceback"]),
+    ],
+)
+def test_tracebacks(errors: str, found: list[str], tmp_path: Path) -> None:
+    """One that Python ignores is the project's, whose exit handlers write to stderr under -s."""
+    (tmp_path / "j.xml").write_text(FAILURE)
+    assert complaints(Result(1, TEXT, errors, tmp_path / "project"), EXPECTED) == found
+
+
 def test_in_the_file_alone(tmp_path: Path) -> None:
     """Where no terminal shows them, verdicts are read there."""
     passed = judged(tmp_path, "SIGSEGV", JUNIT.format(""), 1, readable=False)
