@@ -89,7 +89,7 @@ def test_no_card_visible_is_no_card(
     result = project.runpytest_subprocess("--remote=command:env", "-k", "one")
     assert result.ret == 1
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*1 GPU* asked for and this host has 0*"])
+    result.stdout.fnmatch_lines(["*1 GPU asked for, and this host shows 0: none*"])
 
 
 @pytest.mark.gpu(2)
