@@ -117,8 +117,7 @@ class Control:
         try:
             self.shapes = selection.shapes_of(session.items, self._settings)
             if isinstance(self._backend, Checks):
-                for shape in dict.fromkeys(filter(None, self.shapes)):
-                    self._backend.check(shape)
+                selection.check_offers(self._backend, session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
 

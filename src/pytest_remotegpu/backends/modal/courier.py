@@ -80,7 +80,7 @@ class Courier:
     def serve(self, order: dict[str, Any]) -> None:
         """Carry until the worker ends.
 
-        :raises FailedErrorError: where it does not end by itself.
+        :raises FailedError: where it does not end by itself.
         """
         self._nonce = order["nonce"]
         time.sleep(order["delay"])
@@ -88,7 +88,9 @@ class Courier:
         if first is None:
             return
         function = self._guarded("preparing the app", lambda: self._prepare(order))
-        request = {key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")}
+        request = {
+            key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")
+        }
         left = order["left"] and max(order["left"] - (time.time() - order["asked"]), 1.0)
         line = json.dumps({**request, "seconds": left}).encode()
         for target in (self._forward, self._keep_alive):
@@ -245,7 +247,7 @@ def _sign_in(modal: Any) -> None:
 def _reach(modal: Any) -> None:
     """Look whether the service is there at all, within seconds.
 
-    :raises FailedErrorError: where it is not.
+    :raises FailedError: where it is not.
     """
     urls = str(modal.config.config.get("server_url")).split(",")
     last = ""

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 __all__ = ["STATUS", "Kind", "Trouble", "of_error"]
 
 Kind = Literal["usage", "infra", "lost"]
-"""``usage``: for the user to mend, exit status 4. ``infra``: no test can run. ``lost``: try again."""
+"""``usage``: the user can mend it, with status 4. ``infra``: no test can run. ``lost``: try again."""
 
 CONSOLE: Final = "https://modal.com/settings"
 STATUS: Final = "https://status.modal.com"
