@@ -1,4 +1,4 @@
-"""``python -m pytest_remotegpu.worker``: be a worker on stdin and stdout.
+"""``python -m pytest_remotegpu.worker [--preload=MODULES]``: be a worker on stdin and stdout.
 
 Starts the process that runners are forked from before it imports what itself needs: the two
 take their time side by side. Knows nothing else.
@@ -21,7 +21,8 @@ def main() -> int:
     process.adopt_orphans()
     scratch = tempfile.mkdtemp(prefix=f"{process.PREFIX}{os.getpid()}-")
     inward, outward = process.take_over_streams()
-    starter = start.choose(scratch, spawn="--spawn" in sys.argv[1:])
+    ahead = [word for word in sys.argv[1:] if word.startswith("--preload=")]
+    starter = start.choose(scratch, *ahead, spawn="--spawn" in sys.argv[1:])
     from pytest_remotegpu.worker import supervisor  # noqa: PLC0415 -- after the start, see above
 
     return supervisor.serve(inward, outward, starter, scratch)

@@ -116,9 +116,10 @@ class Zygote:
 class Forking(Zygote):
     """A zygote of this supervisor's own."""
 
-    def __init__(self, scratch: str) -> None:
+    def __init__(self, scratch: str, *options: str) -> None:
         control, child = socket.socketpair()
-        self._process = spawn_zygote(child, tempfile.mkdtemp(prefix="zygote-", dir=scratch))
+        folder = tempfile.mkdtemp(prefix="zygote-", dir=scratch)
+        self._process = spawn_zygote(child, folder, *options)
         super().__init__(control, self._process.pid)
 
     def close(self) -> None:
@@ -205,9 +206,9 @@ class Spawning:
         self._bell.close()
 
 
-def choose(scratch: str, *, spawn: bool) -> Zygote | Spawning:
+def choose(scratch: str, *options: str, spawn: bool) -> Zygote | Spawning:
     """Fork on Linux; spawn elsewhere, and where it is asked for.
 
-    :param scratch: a folder for what the starter needs.
+    :param scratch: a folder for what the starter needs. :param options: for the zygote.
     """
-    return Spawning() if spawn or sys.platform != "linux" else Forking(scratch)
+    return Spawning() if spawn or sys.platform != "linux" else Forking(scratch, *options)

@@ -1,4 +1,4 @@
-"""What runs in a container: one worker for each call, from an agent that stays warm between calls.
+"""What runs in a container: one worker for each call, and one that waits, warm, for the next.
 
 Deployed as a function of Modal's; the only module of this package that runs in a container's main
 process, which no test of a user's ever enters. Passes bytes on and never looks into them.
@@ -6,17 +6,16 @@ process, which no test of a user's ever enters. Passes bytes on and never looks 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_remotegpu.backends import warm
+from pytest_remotegpu.backends.stdio import StdioChannel
 
 __all__ = ["CLAIMED", "DATA", "DIAGNOSIS", "EVERY", "GREETING", "LEASE", "run"]
 
@@ -35,8 +34,6 @@ GREETING: Final = b"H"
 DATA: Final = b"F"
 DIAGNOSIS: Final = b"D"
 """The first byte of a chunk says what it is; the container's mark and a number follow."""
-
-_started: dict[str, str] = {}
 
 
 def run(request: bytes) -> Iterator[bytes]:
@@ -97,14 +94,9 @@ class _Work:
         self._ending = threading.Event()
         self._why = ""
         self._began = self._heard = time.monotonic()
-        self.channel = warm.open_worker(
-            sys.executable,
-            {**_environ(), **asked["env"]},
-            root="",
-            preload=("torch", "numpy", *asked["preload"]),
-            idle=float(asked["idle"]),
-            about="modal",
-        )
+        self._kind = _Kind(tuple(asked["preload"]), tuple(sorted(asked["env"].items())))
+        ready = _WAITING.pop(self._kind) if self._kind in _WAITING else None
+        self.channel = ready or self._kind.start()
         self.channel.send(first)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -151,15 +143,29 @@ class _Work:
         return f"{self._why or self.channel.diagnosis()} (container {_name()})"
 
     def close(self) -> None:
-        """End the worker with all that it started."""
+        """End the worker with all that it started; another one warms up for the next call."""
         self._ending.set()
         self.channel.stop()
+        while _WAITING:
+            _WAITING.popitem()[1].stop()
+        _WAITING[self._kind] = self._kind.start()
 
 
-def _environ() -> dict[str, str]:
-    """Give the worker's variables, with a folder of this container's own for the agent's socket."""
-    if "folder" not in _started:
-        _started["folder"] = tempfile.mkdtemp(prefix="remotegpu-agent-")
-    with contextlib.suppress(OSError):
-        os.chmod(_started["folder"], 0o700)  # noqa: PTH101 -- as good
-    return {**os.environ, "XDG_RUNTIME_DIR": _started["folder"]}
+@dataclass(frozen=True)
+class _Kind:
+    """In which surroundings a worker's first process is started: what is imported, variables."""
+
+    preload: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...]
+
+    def start(self) -> StdioChannel:
+        """Start a worker, which imports what is asked for, and waits."""
+        command = [sys.executable, "-P", "-m", "pytest_remotegpu.worker"]
+        return StdioChannel(
+            [*command, f"--preload={','.join(self.preload)}"],
+            {**os.environ, **dict(self.variables)},
+        )
+
+
+_WAITING: Final[dict[_Kind, StdioChannel]] = {}
+"""The worker that waits for the next call; it ends with this process, which holds its stdin."""
