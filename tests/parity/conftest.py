@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 import sshd
+from loopback import LoopbackModal
 
 from .cases import Case, whole
-from .legs import SSH
-from .running import PLAIN, Leg, Observation, Workspace
+from .legs import MODAL, SSH
+from .running import HERE, PLAIN, Leg, Observation, Workspace
 
 collect_ignore = ["corpus"]
 Runs = Future[tuple[Observation, ...]]
@@ -29,11 +31,13 @@ class Lab:
 
     Attributes:
         ssh: a `PATH` on which `ssh` knows its host; None where no server can be started.
+        modal: variables with which Modal's client finds its service.
     """
 
     base: Path
     pool: ThreadPoolExecutor
     ssh: str | None = None
+    modal: dict[str, str] = field(default_factory=dict)
     runs: dict[tuple[str, str, str], Runs] = field(default_factory=dict)
 
     def start(self, case: Case, leg: Leg) -> Runs:
@@ -47,6 +51,8 @@ class Lab:
         """Run a case in a folder whose name is as long as all others: nothing is cut elsewhere."""
         if leg == SSH and self.ssh is not None:
             leg = replace(leg, environment=(*leg.environment, ("PATH", self.ssh)))
+        if leg == MODAL:
+            leg = replace(leg, environment=(*leg.environment, *self.modal.items()))
         return case.run(Workspace.make(self.base / f"{number:04}", case.project), leg)
 
     def results(self, case: Case, leg: Leg = PLAIN) -> tuple[Observation, ...]:
@@ -87,6 +93,13 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         ):
             folder = tmp_path_factory.mktemp("sshd")
             lab.ssh = stack.enter_context(sshd.serving(folder, accepted="PYTHONPATH")).path
+        if any(MODAL in params(item).values() for item in request.session.items):
+            plugin = tmp_path_factory.mktemp("plugin")
+            shutil.copy(HERE / "observer.py", plugin / "parity_observer.py")
+            seen = {"PYTHONPATH": str(plugin), "PYTHONHASHSEED": "0"}
+            folder = tmp_path_factory.mktemp("modal")
+            service = stack.enter_context(LoopbackModal(folder, container_environ=seen))
+            lab.modal = service.environ
         if not hasattr(request.config, "workerinput"):
             lab.start_all(request.session.items)
         yield lab

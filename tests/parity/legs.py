@@ -29,6 +29,9 @@ COMMAND = Leg(
 # The laboratory starts the server, and says where the `ssh` is that knows its host.
 SSH = Leg("ssh", ("--remote=ssh:gpubox",), far_roots=SENT)
 
+# The laboratory starts the service, and says where it is.
+MODAL = Leg("modal", ("--remote=modal:T4",), far_roots=SENT)
+
 # One request with the order out, a stream back, small items meanwhile.
 MODAL_SHAPED = Leg("modal-shaped", ("--remote=onerequest",), far_roots=SENT)
 
@@ -44,6 +47,7 @@ LEGS: dict[Leg, tuple[str, ...] | None] = {
     COMMAND: ("outcomes", "layout", "choices"),
     SSH: ("output", "choices"),
     MODAL_SHAPED: ("params", "choices"),
+    MODAL: None if "PARITY_WHOLE" in os.environ else ("output", "choices"),
     # what the others have in them ends pytest-xdist itself
     XDIST: ("params", "scopes", "styles", "layout", "hooks", "broken", "choices"),
     ALL: ("outcomes", "scopes", "styles", "hooks", "choices"),

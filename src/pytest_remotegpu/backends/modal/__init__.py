@@ -37,6 +37,9 @@ GRACE: Final = 60
 """Seconds of a container's own time-out above the run limit."""
 IDLE: Final = 60.0
 """Seconds that a container stays without work where nobody says otherwise."""
+MOST_CONTAINERS: Final = 8
+"""Containers at once of one environment and kind of card, for all who share a workspace; a session
+asks for as many as it has workers, so this bounds what a mistake may cost."""
 SIGNING_IN: Final = 30.0
 """Seconds in which a courier must know whether the service takes the token."""
 MOST_BACKOFF: Final = 300.0
@@ -211,7 +214,7 @@ class Modal:
             "left": max(limit - (time.monotonic() - self._began), 1.0),
             "asked": time.time(),
             "seconds": round(limit) + GRACE,
-            "workers": self._site.workers,
+            "workers": max(MOST_CONTAINERS, self._site.workers),
             "idle": IDLE if "idle" not in self._site.chosen else self._site.idle,
             "wait": self._site.wait,
             "delay": min(MOST_BACKOFF, 2.0 ** (self._losses - 1)) if self._losses else 0.0,
