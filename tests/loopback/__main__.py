@@ -38,12 +38,12 @@ def _run(command: list[str], environ: dict[str, str]) -> int:
 
 
 def _serve(environ: dict[str, str]) -> int:
-    for name, value in environ.items():
-        print(f"export {name}={shlex.quote(value)}")
-    print("# serving until Ctrl-C", flush=True)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    for name, value in environ.items():
+        print(f"export {name}={shlex.quote(value)}")
+    print("# serving until Ctrl-C", flush=True)
     stop.wait()
     return 0
 

@@ -176,7 +176,6 @@ def add_log(app: App, container: Container, text: str, descriptor: int) -> None:
         function_call_id=current.call.id if current else "",
         input_id=current.id if current else "",
         container_id=container.id,
-        task_state=api_pb2.TASK_STATE_ACTIVE,
     )
     batch = api_pb2.TaskLogsBatch(
         task_id=container.id,

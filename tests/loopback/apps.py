@@ -38,7 +38,6 @@ def check_gpu(resources: Message) -> None:
 def stopped(world: World, app: App) -> None:
     """Note that an app has ended."""
     app.state, app.stopped_at = api_pb2.APP_STATE_STOPPED, time.time()
-    app.done = True
     if world.names.get(("app", app.environment, app.name)) == app.id:
         del world.names["app", app.environment, app.name]
     app.changed.notify()

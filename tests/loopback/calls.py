@@ -104,8 +104,13 @@ class Calls:
     @rpc
     async def function_call_from_id(self, request: Message, _: Caller) -> Message:
         call = held(self._world.calls, request.function_call_id)
+        function = call.function
         return api_pb2.FunctionCallFromIdResponse(
-            function_call_id=call.id, num_inputs=len(call.inputs)
+            function_call_id=call.id,
+            num_inputs=len(call.inputs),
+            metadata=api_pb2.FunctionCallHandleMetadata(
+                app_id=function.app_id, function_id=function.id
+            ),
         )
 
     @rpc

@@ -31,6 +31,7 @@ class Build:
     log: list[Message] = field(default_factory=list)  # TaskLogs
     result: Message | None = None  # GenericResult
     built: Built | None = None
+    seen: bool = False  # to its end, by somebody
     started_at: float = field(default_factory=time.time)
     changed: Signal = field(default_factory=Signal)
 
@@ -84,8 +85,8 @@ class Images:
         build = held(self.builds, request.image_id)
         position = int(request.last_entry_id.partition("-")[0] or 0)
         deadline = time.monotonic() + (request.timeout or 55.0)
-        if build.result is not None and not request.include_logs_for_finished:
-            position = len(build.log) if not request.last_entry_id else position
+        if build.seen and not request.include_logs_for_finished and not position:
+            position = len(build.log)
         while time.monotonic() < deadline:
             result = build.result
             while position < len(build.log):
@@ -94,6 +95,7 @@ class Images:
                     task_logs=[build.log[position - 1]], entry_id=f"{position}-0"
                 )
             if result is not None:
+                build.seen = True
                 yield api_pb2.ImageJoinStreamingResponse(
                     result=result, eof=True, metadata=_metadata()
                 )
@@ -180,7 +182,6 @@ def _client_version() -> str:
 def _log(build: Build, text: str) -> None:
     entry = api_pb2.TaskLogs(
         data=text,
-        task_state=api_pb2.TASK_STATE_ACTIVE,
         timestamp=time.time(),
         file_descriptor=api_pb2.FILE_DESCRIPTOR_STDOUT,
     )

@@ -204,6 +204,7 @@ class Scheduler:
             container.exit = 0
             container.ended.set()
         pool.containers.remove(container)
+        self._note_end(self._world.apps[container.function.app_id])
         entry, container.current = container.current, None
         if entry is not None and entry.output is None:
             self._lost(pool, entry, container)
@@ -288,6 +289,15 @@ class Scheduler:
         for pool in self.pools.values():
             if pool.function.app_id == app.id:
                 self._stop_pool(pool)
+        self._note_end(app)
+
+    def _note_end(self, app: App) -> None:
+        running = any(each.function.app_id == app.id for each in self._alive())
+        app.done = not app.live and not running
+        app.changed.notify()
+
+    def _alive(self) -> list[Container]:
+        return [each for each in self.containers if each.exit is None]
 
     def _stop_pool(self, pool: Pool) -> None:
         inputs = [*pool.pending, *(each.current for each in pool.containers if each.current)]

@@ -72,7 +72,7 @@ class App:
     tags: dict[str, str] = field(default_factory=dict)
     logs: list[Message] = field(default_factory=list)  # TaskLogsBatch
     changed: Signal = field(default_factory=Signal)
-    done: bool = False
+    done: bool = False  # stopped, and its last container has ended: no more logs
 
     @property
     def live(self) -> bool:

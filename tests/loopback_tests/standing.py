@@ -20,9 +20,16 @@ __all__ = ["Stand", "standing"]
 class Stand:
     """A service, a client of it, and ways to put functions there."""
 
-    def __init__(self, service: LoopbackModal, client: Any) -> None:
-        self.service = service
+    def __init__(self, service: LoopbackModal | None, client: Any) -> None:
+        self._service = service
         self.client = client
+        self.made: dict[str, Any] = {}  # the functions of the newest app
+
+    @property
+    def service(self) -> LoopbackModal:
+        """The service, where it is in this process."""
+        assert self._service is not None
+        return self._service
 
     def app(self, *names: str, app: str = "far", image: Any = None, **options: Any) -> Any:
         """Make an app of functions of `far_code`."""
@@ -31,7 +38,8 @@ class Stand:
         source = base.add_local_python_source("loopback_tests")
         for name in names:
             function = getattr(far_code, name)
-            made.function(image=source, include_source=False, **options)(function)
+            put = made.function(image=source, include_source=False, **options)
+            self.made[name] = put(function)
         return made
 
     def deploy(self, *names: str, **options: Any) -> list[Any]:
