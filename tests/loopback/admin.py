@@ -55,6 +55,11 @@ class Admin:
             functions=app.functions,
         )
 
+    def _described(self, app: App) -> dict[str, Message]:
+        """Say more of an app to clients that can take it."""
+        newer = "metadata" in api_pb2.AppListResponse.AppListItem.DESCRIPTOR.fields_by_name
+        return {"metadata": self._metadata(app)} if newer else {}
+
     @rpc
     async def app_list(self, request: Message, _: Caller) -> Message:
         items = [
@@ -66,7 +71,7 @@ class Admin:
                 created_at=app.created_at,
                 stopped_at=app.stopped_at,
                 n_running_tasks=len(self._running(app.id)),
-                metadata=self._metadata(app),
+                **self._described(app),
             )
             for app in self._world.apps.values()
             if request.environment_name in {"", app.environment}

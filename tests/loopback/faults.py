@@ -46,6 +46,8 @@ class Faults:
     doubled: set[int] = field(default_factory=set)  # chunks that arrive twice
     tamper_chunk: Callable[[Message], Message] | None = None
     tamper_output: Callable[[Message], Message] | None = None
+    builder: str = "2025.06"  # of images, as the environment has it
+    paid: bool = True
     build_failure: str = ""  # the last lines of an image build that fails
     failures: list[tuple[str, str]] = field(default_factory=list)  # of inputs: status, text
     refusals: list[Refusal] = field(default_factory=list)
@@ -72,6 +74,21 @@ class Faults:
         """Preempt a container once it has sent `after` chunks."""
         with self._lock:
             self.strikes.append(Strike("preempt", after, times))
+
+    def no_payment_method(self) -> None:
+        """Refuse every GPU until the workspace can pay (the words are a guess)."""
+        self.paid = False
+
+    def quota(self) -> None:
+        """Refuse every call: the workspace's limit is reached (the words are a guess)."""
+        for method in ("FunctionMap", "AttemptStart", "MapStartOrContinue"):
+            text = "the workspace's limit of concurrent GPUs is reached"
+            self.refuse(method, Status.RESOURCE_EXHAUSTED, text, times=None)
+
+    def client_too_old(self) -> None:
+        """Refuse everything: the client is no longer served (the words are a guess)."""
+        text = "this version of the client is no longer supported; please upgrade"
+        self.refuse("*", Status.FAILED_PRECONDITION, text, times=None)
 
     def fail_inputs(self, status: str, text: str = "", *, times: int = 1) -> None:
         """Give the next inputs a result (`"INTERNAL_FAILURE"`, `"TIMEOUT"`...) of the service's."""
@@ -117,6 +134,14 @@ class Faults:
                     rule.times -= 1
                     return rule.blow
         return None
+
+    def check_payment(self, resources: Message) -> None:
+        """Refuse GPUs to those who can't pay for them."""
+        if resources.gpu_config.gpu_type and not self.paid:
+            raise GRPCError(
+                Status.PERMISSION_DENIED,
+                "please add a payment method to use GPUs: modal.com/settings",
+            )
 
     def failure(self) -> Message | None:
         """Return the result that the next input gets without being run."""

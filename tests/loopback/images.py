@@ -11,7 +11,6 @@ from typing import Literal
 from google.protobuf.empty_pb2 import Empty
 from modal_proto import api_pb2
 
-from .apps import BUILDER
 from .builds import BuildError, Built, Layer, client_folder
 from .faults import Faults
 from .objects import held
@@ -103,6 +102,18 @@ class Images:
             await build.changed.wait(deadline - time.monotonic())
 
     @rpc
+    async def image_build_chain_get(self, request: Message, _: Caller) -> Message:
+        build: Build | None = held(self.builds, request.image_id)
+        steps: list[Message] = []
+        while build is not None:
+            step = api_pb2.ImageBuildStep(image_id=build.id)
+            step.started_at.FromSeconds(int(build.started_at))
+            steps.insert(0, step)
+            bases = build.definition.base_images
+            build = self.builds.get(bases[0].image_id) if bases else None
+        return api_pb2.ImageBuildChainGetResponse(build_steps=steps)
+
+    @rpc
     async def image_from_id(self, request: Message, _: Caller) -> Message:
         held(self._world.images, request.image_id)
         return api_pb2.ImageFromIdResponse(image_id=request.image_id, metadata=_metadata())
@@ -192,5 +203,5 @@ def _log(build: Build, text: str) -> None:
 def _metadata() -> Message:
     version = ".".join(map(str, sys.version_info[:3]))
     return api_pb2.ImageMetadata(
-        python_version_info=f"Python {version}", image_builder_version=BUILDER
+        python_version_info=f"Python {version}", image_builder_version="2025.06"
     )

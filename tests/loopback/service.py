@@ -130,8 +130,10 @@ class LoopbackModal:
         calls = Calls(self.world, self._scheduler)
         self._switchboard = Switchboard(
             [
-                Apps(self.world, self._scheduler.stop_app),
-                Functions(self.world, lambda: self.url if self._with_input_plane else ""),
+                Apps(self.world, self.faults, self._scheduler.stop_app),
+                Functions(
+                    self.world, self.faults, lambda: self.url if self._with_input_plane else ""
+                ),
                 calls,
                 InputPlane(self.world, calls),
                 Worker(self.world, self._scheduler, self.faults),
@@ -268,6 +270,10 @@ class LoopbackModal:
     def lose(self, container: Container) -> None:
         """Kill a container with all that is in it, now."""
         self._in_loop(container.kill)
+
+    def retire(self, container: Container) -> None:
+        """Let a container end by itself, as the scaledown window would."""
+        self._in_loop(lambda: self._scheduler.retire(container))
 
     def down(self) -> None:
         """Stop listening for clients; containers go on."""

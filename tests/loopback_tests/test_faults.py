@@ -14,7 +14,7 @@ from grpclib import Status
 from loopback import Limits
 
 from . import far_code
-from .standing import Stand
+from .standing import Stand, connected
 
 PICKLE, CBOR = 1, 4
 
@@ -195,10 +195,11 @@ def test_a_slow_network(stand: Stand) -> None:
 
 
 def test_a_bad_token(stand: Stand) -> None:
-    client = modal.Client.from_credentials("ak-none", "as-none")
-    with pytest.raises(modal.exception.AuthError, match="not known here"):
+    with (
+        connected("ak-none", "as-none") as client,
+        pytest.raises(modal.exception.AuthError, match="not known here"),
+    ):
         client.hello()
-    client.close()
     stand.client.hello()
 
 
@@ -253,6 +254,39 @@ def test_the_service_is_down_and_comes_back(stand: Stand) -> None:
     stand.service.up()
     assert add.remote(1, 1) == 2
     assert len(stand.service.containers) == 1
+
+
+def test_no_payment_method(stand: Stand) -> None:
+    [add] = stand.deploy("add")
+    stand.service.faults.no_payment_method()
+    with pytest.raises(modal.exception.PermissionDeniedError, match="payment method"):
+        add.with_options(gpu="T4").remote(1, 1)
+    with pytest.raises(modal.exception.PermissionDeniedError, match="payment method"):
+        stand.deploy("add", gpu="T4")
+    assert add.remote(1, 1) == 2  # without a GPU it is free
+
+
+def test_a_quota(stand: Stand) -> None:
+    [add] = stand.deploy("add")
+    stand.service.faults.quota()
+    with pytest.raises(modal.exception.ResourceExhaustedError, match="limit"):
+        add.remote(1, 1)
+    assert not stand.service.containers
+
+
+def test_a_client_that_is_too_old(stand: Stand) -> None:
+    stand.service.faults.client_too_old()
+    with pytest.raises(modal.exception.ConflictError, match="upgrade"):
+        stand.client.hello()
+
+
+def test_a_builder_that_the_client_does_not_know(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODAL_ENVIRONMENT", "newer")  # the client remembers what "main" builds with
+    stand.service.faults.builder = "2099.01"
+    with pytest.raises(modal.exception.VersionError, match=r"2099\.01"):
+        stand.deploy("add")
 
 
 def test_clear_makes_it_well_again(stand: Stand) -> None:

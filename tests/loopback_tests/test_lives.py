@@ -19,7 +19,7 @@ import pytest
 
 from loopback import Limits, LoopbackModal
 
-from .standing import Stand
+from .standing import Stand, connected
 
 TREE = Path(__file__).parents[2]
 
@@ -116,7 +116,11 @@ def test_stop_ends_an_app_and_nothing_else(stand: Stand) -> None:
     call = nap.spawn(600)
     task = other.remote(0.0)
     stand.service.wait_until(lambda: len(stand.service.running) == 2)
-    modal.App.lookup("first", client=stand.client).stop(client=stand.client)
+    app = modal.App.lookup("first", client=stand.client)
+    if hasattr(app, "stop"):
+        app.stop(client=stand.client)
+    else:  # the oldest supported client
+        cli("app", "stop", "--yes", "first")
     with pytest.raises(modal.exception.RemoteError):
         call.get(timeout=20)
     stand.service.wait_until(lambda: len(stand.service.running) == 1)
@@ -147,6 +151,14 @@ def test_the_command_lists_and_stops(stand: Stand) -> None:
     assert not stand.service.apps[0].live
 
 
+def test_a_list_of_apps(stand: Stand) -> None:
+    stand.deploy("nap", app="one")
+    stand.deploy("nap", app="two")
+    cli("app", "stop", "--yes", "one")
+    apps = modal.Environment.from_name("main", client=stand.client).apps.list()
+    assert [app.name for app in apps] == ["two"]
+
+
 def test_tags_and_prices(stand: Stand) -> None:
     made = modal.App("tagged", tags={"pytest-remotegpu": "run-1"})
     made.deploy(client=stand.client)
@@ -169,11 +181,11 @@ def test_logs_of_a_call(stand: Stand) -> None:
         call_id, *_ = count.remote_gen(upto)
         running(stand, f"counting to {upto}".encode())
     call = modal.FunctionCall.from_id(call_id, client=stand.client)
-    assert [entry.message.strip() for entry in call.logs.tail(10)] == ["counting to 4"]
+    assert "".join(entry.message for entry in call.logs.tail(10)) == "counting to 4\n"
     since = datetime.now(UTC) - timedelta(minutes=1)
     until = datetime.now(UTC) + timedelta(minutes=1)
-    fetched = [entry.message.strip() for entry in call.logs.fetch(since=since, until=until)]
-    assert fetched == ["counting to 4"]
+    fetched = call.logs.fetch(since=since, until=until)
+    assert "".join(entry.message for entry in fetched) == "counting to 4\n"
 
 
 def test_logs_of_an_app_stream(stand: Stand, capfd: pytest.CaptureFixture[str]) -> None:
@@ -238,12 +250,11 @@ def test_nothing_is_left_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with LoopbackModal(tmp_path / "service") as service:
         for name, value in service.environ.items():
             monkeypatch.setenv(name, value)
-        client = modal.Client.from_credentials(*service.faults.token)
-        where, nap = Stand(service, client).deploy("surroundings", "nap")
-        pid = where.remote()["pid"]
-        nap.spawn(600)
-        service.wait_until(lambda: any(each.current for each in service.containers))
-        client.close()
+        with connected(*service.faults.token) as client:
+            where, nap = Stand(service, client).deploy("surroundings", "nap")
+            pid = where.remote()["pid"]
+            nap.spawn(600)
+            service.wait_until(lambda: any(each.current for each in service.containers))
     assert not service.running
     assert not alive(pid)
 
@@ -270,19 +281,16 @@ def test_nothing_is_left_of_a_service_that_was_killed(monkeypatch: pytest.Monkey
         assert process.stdout is not None
         for name, value in exported(process.stdout).items():
             monkeypatch.setenv(name, value)
-        client = modal.Client.from_credentials(
-            os.environ["MODAL_TOKEN_ID"], os.environ["MODAL_TOKEN_SECRET"]
-        )
-        stand = Stand(None, client)
-        where, leave = stand.deploy("surroundings", "leave_child")
-        pids = [where.remote()["pid"], leave.remote()]
-        assert all(map(alive, pids))
-        process.kill()
-        deadline = time.monotonic() + 20
-        while any(map(alive, pids)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not any(map(alive, pids))
-        client.close()
+        token = os.environ["MODAL_TOKEN_ID"], os.environ["MODAL_TOKEN_SECRET"]
+        with connected(*token) as client:
+            where, leave = Stand(None, client).deploy("surroundings", "leave_child")
+            pids = [where.remote()["pid"], leave.remote()]
+            assert all(map(alive, pids))
+            process.kill()
+            deadline = time.monotonic() + 20
+            while any(map(alive, pids)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert not any(map(alive, pids))
 
 
 def test_the_command_serves_until_it_is_told_to_stop() -> None:
