@@ -18,9 +18,10 @@ STREAM_SECONDS = 55.0  # that the service holds a stream or a poll open
 class Calls:
     """Rooms for a client that calls a function."""
 
-    def __init__(self, world: World, scheduler: Scheduler) -> None:
+    def __init__(self, world: World, scheduler: Scheduler, faults: Faults) -> None:
         self._world = world
         self._scheduler = scheduler
+        self._faults = faults
 
     def open(self, function_id: str, invocation_type: int, *, plane: bool = False) -> Call:
         """Begin a call without inputs."""
@@ -126,6 +127,7 @@ class Calls:
                 position += 1
                 if chunk.index > request.last_index:
                     yield chunk
+                    self._faults.cut(chunk.index)
             await call.changed.wait(deadline - time.monotonic())
 
     def _streamed(self, request: Message) -> Call:
@@ -208,8 +210,8 @@ class Worker:
         for sent in request.outputs:
             item = self._faults.tamper_output(sent) if self._faults.tamper_output else sent
             entry = held(self._world.inputs, item.input_id)
-            if entry.container is caller.container:
-                self._scheduler.finish(entry, item.result, item)
+            assert caller.container is not None
+            self._scheduler.put_output(caller.container, entry, item)
         return Empty()
 
     @rpc

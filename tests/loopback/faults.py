@@ -44,6 +44,8 @@ class Faults:
     no_capacity: set[str] = field(default_factory=set)  # GPU types that are not to be had
     dropped: set[int] = field(default_factory=set)  # chunks by index, lost on their way
     doubled: set[int] = field(default_factory=set)  # chunks that arrive twice
+    cuts: list[int] = field(default_factory=list)  # chunks after which the stream breaks, once
+    twice: int = 0  # of the next deliveries of an input, so many are made to two containers
     tamper_chunk: Callable[[Message], Message] | None = None
     tamper_output: Callable[[Message], Message] | None = None
     builder: str = "2025.06"  # of images, as the environment has it
@@ -125,6 +127,18 @@ class Faults:
             raise GRPCError(
                 Status.UNAUTHENTICATED, "Token validation failed: the token is not known here"
             )
+
+    def cut(self, index: int) -> None:
+        """Break a stream of chunks to the client, where that is wanted here."""
+        if index in self.cuts:
+            self.cuts.remove(index)
+            raise GRPCError(Status.UNAVAILABLE, "the stream is gone")
+
+    def deliver_twice(self) -> bool:
+        """Tell whether an input goes to a second container while the first one has it."""
+        with self._lock:
+            self.twice, doubled = max(self.twice - 1, 0), self.twice > 0
+        return doubled
 
     def strike(self, sent: int) -> Blow | None:
         """Return what hits a container that has sent so many chunks."""

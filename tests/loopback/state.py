@@ -6,14 +6,10 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from modal_proto import api_pb2
 
 from .wire import Message, Signal
-
-if TYPE_CHECKING:
-    from .containers import Container
 
 
 def digest(*parts: bytes | str) -> str:
@@ -91,7 +87,6 @@ class Input:
     retry_count: int = 0
     attempt: int = 0  # attempts that the client itself asked for
     deliveries: list[str] = field(default_factory=list)  # task ids
-    container: "Container | None" = None
     output: Message | None = None  # FunctionGetOutputsItem
     timed_out: bool = False
     crashes: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from .standing import Stand
 
+if sys.platform != "linux":
+    pytest.skip("containers are processes of Linux here", allow_module_level=True)
 pytest.importorskip("modal", reason="needs the client: pip install 'pytest-remotegpu[modal]'")
 
 

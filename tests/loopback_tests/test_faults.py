@@ -123,6 +123,26 @@ def test_doubled_chunks_are_seen_once(stand: Stand) -> None:
     assert [chunk.index for chunk in stand.service.calls[0].chunks] == [1, 2, 2, 3, 3, 4, 5]
 
 
+def test_a_stream_that_breaks_goes_on(stand: Stand) -> None:
+    stand.service.faults.cuts = [2, 4]
+    [count] = stand.deploy("count")
+    assert numbers(list(count.remote_gen(6, 0.02))) == list(range(6))
+    assert stand.service.count("FunctionCallGetDataOut") >= 3
+
+
+def test_an_input_may_be_delivered_twice(stand: Stand) -> None:
+    stand.service.faults.twice = 1
+    [count] = stand.deploy("count")
+    frames = list(count.remote_gen(20, 0.1))
+    assert numbers(frames) == list(range(20))
+    [entry] = stand.service.inputs
+    assert entry.deliveries == [each.id for each in stand.service.containers]
+    assert len(entry.deliveries) == 2
+    # Both ran it, at the same time, and both sent their frames.
+    assert all(each.frames > 1 for each in stand.service.containers)
+    assert len(stand.service.calls[0].outputs) == 1
+
+
 def test_a_chunk_may_be_tampered_with(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODAL_PAYLOAD_FORMAT", "cbor")
 
