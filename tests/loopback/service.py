@@ -294,8 +294,7 @@ class LoopbackModal:
             yield f"file/{id}", data
         for id, data in list(self.world.blobs.items()):
             yield f"blob/{id}", data
-        for id, image in list(self.world.images.items()):
-            yield f"image/{id}", image.SerializeToString()
+        yield from self._made()
         for id, values in self.world.secrets.items():
             yield f"secret/{id}", repr(values).encode()
         for container in list(self.containers):
@@ -303,6 +302,16 @@ class LoopbackModal:
             yield f"container/{container.id}/environ", repr(container.environ).encode()
             yield f"container/{container.id}/log", bytes(container.log)
         yield from self._stores()
+
+    def _made(self) -> Iterator[tuple[str, bytes]]:
+        for id, image in list(self.world.images.items()):
+            yield f"image/{id}", image.SerializeToString()
+        for id, build in list(self.images.builds.items()):
+            yield f"image/{id}/log", build.text.encode()
+        for id, folder in self.world.volumes.items():
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    yield f"volume/{id}/{path.relative_to(folder)}", path.read_bytes()
 
     def _stores(self) -> Iterator[tuple[str, bytes]]:
         for id, partitions in self.world.queues.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import time
 from pathlib import Path
 from secrets import token_hex
@@ -112,14 +113,28 @@ def test_large_payloads_travel_as_blobs(stand: Stand) -> None:
 
 
 def test_a_queue_both_ways(stand: Stand) -> None:
-    queue = modal.Queue.from_name("both", create_if_missing=True, client=stand.client)
+    both = modal.Queue.from_name("both", create_if_missing=True, client=stand.client)
     [talk] = stand.deploy("talk")
     call = talk.spawn("both")
-    queue.put_many([1, 2, 3])
-    assert [queue.get(partition="back", timeout=20) for _ in range(3)] == [2, 4, 6]
-    queue.put(None)
+    both.put_many([1, 2, 3])
+    assert [both.get(partition="back", timeout=20) for _ in range(3)] == [2, 4, 6]
+    both.put(None)
     assert call.get(timeout=20) == 3
-    assert queue.len(total=True) == 0
+    assert both.len(total=True) == 0
+
+
+def test_what_a_queue_can_hold(stand: Stand) -> None:
+    narrow = modal.Queue.from_name("narrow", create_if_missing=True, client=stand.client)
+    with pytest.raises(modal.exception.InvalidError, match="1 MiB"):
+        narrow.put(b"x" * (1 << 20))
+    narrow.put_many([0] * 5000)
+    with pytest.raises(queue.Full):
+        narrow.put(1, block=False)
+    narrow.put(1, partition="other")
+    assert narrow.len(total=True) == 5001
+    assert len(narrow.get_many(5000)) == 5000
+    narrow.clear(all=True)
+    assert narrow.len(total=True) == 0
 
 
 def test_a_dict_is_a_claim(stand: Stand) -> None:

@@ -188,6 +188,23 @@ def test_logs_of_a_call(stand: Stand) -> None:
     assert "".join(entry.message for entry in fetched) == "counting to 4\n"
 
 
+def test_logs_of_an_app(stand: Stand) -> None:
+    [count] = stand.deploy("count", app="spoken")
+    list(count.remote_gen(7))
+    running(stand, b"counting to 7")
+    app = modal.App.lookup("spoken", client=stand.client)
+    assert "counting to 7" in "".join(entry.message for entry in app.logs.tail(10))
+
+
+def test_statistics_of_a_function(stand: Stand) -> None:
+    [nap] = stand.deploy("nap", max_containers=1)
+    for _ in range(3):
+        nap.spawn(600)
+    stand.service.wait_until(lambda: any(each.current for each in stand.service.containers))
+    stats = nap.get_current_stats()
+    assert (stats.num_total_runners, stats.backlog) == (1, 2)
+
+
 def test_logs_of_an_app_stream(stand: Stand, capfd: pytest.CaptureFixture[str]) -> None:
     made = stand.app("count", app="loud")
     with modal.enable_output(), made.run(client=stand.client):
