@@ -48,6 +48,20 @@ def held(table: dict[str, Value], id: str) -> Value:
     return table[id]
 
 
+LARGEST_ITEM = 1 << 20  # bytes; these three are what the service documents
+MOST_ITEMS = 5000
+LARGEST_PARTITION = 64 << 20
+
+
+def check_room(partition: list[bytes], values: list[bytes]) -> None:
+    """Refuse what a partition of a queue can't hold."""
+    if any(len(value) > LARGEST_ITEM for value in values):
+        raise GRPCError(Status.INVALID_ARGUMENT, "an item of a queue may have 1 MiB at most")
+    held_bytes = sum(map(len, partition)) + sum(map(len, values))
+    if len(partition) + len(values) > MOST_ITEMS or held_bytes > LARGEST_PARTITION:
+        raise GRPCError(Status.RESOURCE_EXHAUSTED, "the partition is full")
+
+
 class Queues:
     """Partitions of byte strings, first in, first out."""
 
@@ -70,7 +84,9 @@ class Queues:
     @rpc
     async def queue_put(self, request: Message, _: Caller) -> Message:
         queue = held(self._world.queues, request.queue_id)
-        queue.setdefault(request.partition_key, []).extend(request.values)
+        partition = queue.get(request.partition_key, [])
+        check_room(partition, list(request.values))
+        queue[request.partition_key] = [*partition, *request.values]
         self._world.changed[request.queue_id].notify()
         return Empty()
 

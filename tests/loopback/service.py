@@ -27,6 +27,8 @@ from .state import App, Call, Deploy, Input, World
 from .volumes import Volumes
 from .wire import Gate, Jobs, Record, Switchboard
 
+PATIENCE = 60.0  # that its start and its end may take, seconds
+
 
 class LoopbackModal:
     """Modal's control plane on this machine, for the real client and the real entrypoint.
@@ -72,7 +74,7 @@ class LoopbackModal:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._thread.start()
-        self._started.wait()
+        assert self._started.wait(PATIENCE), "the loopback service does not start"
         if self._failure is not None:
             raise self._failure
         return self
@@ -86,7 +88,8 @@ class LoopbackModal:
         assert self._loop is not None
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "the loopback service does not end"
         failure = self._failure or next(iter(self._gate.bugs), None)
         if failure is not None and error is None:
             raise failure
@@ -127,11 +130,13 @@ class LoopbackModal:
         self._scheduler.plane = self._with_input_plane
         gate = self._gate
         gate.check, gate.delays = self.faults.check, self.faults.delay_of
-        calls = Calls(self.world, self._scheduler)
+        calls = Calls(self.world, self._scheduler, self.faults)
         self._switchboard = Switchboard(
             [
-                Apps(self.world, self._scheduler.stop_app),
-                Functions(self.world, lambda: self.url if self._with_input_plane else ""),
+                Apps(self.world, self.faults, self._scheduler.stop_app),
+                Functions(
+                    self.world, self.faults, lambda: self.url if self._with_input_plane else ""
+                ),
                 calls,
                 InputPlane(self.world, calls),
                 Worker(self.world, self._scheduler, self.faults),
@@ -269,6 +274,10 @@ class LoopbackModal:
         """Kill a container with all that is in it, now."""
         self._in_loop(container.kill)
 
+    def retire(self, container: Container) -> None:
+        """Let a container end by itself, as the scaledown window would."""
+        self._in_loop(lambda: self._scheduler.retire(container))
+
     def down(self) -> None:
         """Stop listening for clients; containers go on."""
         self._in_loop(self._deafen)
@@ -285,8 +294,7 @@ class LoopbackModal:
             yield f"file/{id}", data
         for id, data in list(self.world.blobs.items()):
             yield f"blob/{id}", data
-        for id, image in list(self.world.images.items()):
-            yield f"image/{id}", image.SerializeToString()
+        yield from self._made()
         for id, values in self.world.secrets.items():
             yield f"secret/{id}", repr(values).encode()
         for container in list(self.containers):
@@ -294,6 +302,16 @@ class LoopbackModal:
             yield f"container/{container.id}/environ", repr(container.environ).encode()
             yield f"container/{container.id}/log", bytes(container.log)
         yield from self._stores()
+
+    def _made(self) -> Iterator[tuple[str, bytes]]:
+        for id, image in list(self.world.images.items()):
+            yield f"image/{id}", image.SerializeToString()
+        for id, build in list(self.images.builds.items()):
+            yield f"image/{id}/log", build.text.encode()
+        for id, folder in self.world.volumes.items():
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    yield f"volume/{id}/{path.relative_to(folder)}", path.read_bytes()
 
     def _stores(self) -> Iterator[tuple[str, bytes]]:
         for id, partitions in self.world.queues.items():
