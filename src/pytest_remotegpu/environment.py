@@ -15,6 +15,8 @@ __all__ = ["ALWAYS", "inside", "interpreter_options", "passed_on"]
 ALWAYS: Final = (
     "CI",
     "BUILD_NUMBER",
+    "COLUMNS",
+    "LINES",
     "PYTHONHASHSEED",
     "PYTHONWARNINGS",
     "PYTHONOPTIMIZE",
