@@ -139,6 +139,11 @@ def layer(world: World, mount: str) -> Path:
     return folder
 
 
+def _measured() -> dict[str, str]:
+    """Return what makes coverage measure the processes that a measured one starts."""
+    return {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+
+
 class Launcher:
     """Starts containers."""
 
@@ -192,6 +197,7 @@ class Launcher:
             "LANG": "C.UTF-8",
             "PYTHONPATH": str(home),
             "PYTHONUNBUFFERED": "1",
+            **_measured(),
             **built.environ,
             **self._pretended(definition),
             **self._place.environ,
