@@ -344,7 +344,7 @@ class Scheduler:
         await self._jobs.finished()
 
     async def _say_farewell(self) -> None:
-        idle = [each for each in self._alive() if each.waiting is not None]
+        idle = [each for each in self._alive() if each.asked and each.current is None]
         if not self.limits.farewell or not idle:
             return
         for container in idle:
