@@ -305,8 +305,10 @@ def exported(lines: Iterator[str]) -> dict[str, str]:
     return found
 
 
-def test_nothing_is_left_of_a_service_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with server() as process:
+def test_nothing_is_left_of_a_service_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(scratch=tmp_path) as process:
         assert process.stdout is not None
         for name, value in exported(process.stdout).items():
             monkeypatch.setenv(name, value)
