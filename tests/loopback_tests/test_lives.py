@@ -288,10 +288,11 @@ def test_idle_containers_may_end_by_themselves(
     assert [each.exit for each in service.containers] == [0]
 
 
-def server(*words: str) -> subprocess.Popen[str]:
+def server(*words: str, scratch: Path | None = None) -> subprocess.Popen[str]:
     """Start the command that serves."""
     command = [sys.executable, "-m", "tests.loopback", *words]
-    return subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, text=True)
+    environ = os.environ if scratch is None else {**os.environ, "TMPDIR": str(scratch)}
+    return subprocess.Popen(command, cwd=TREE, env=environ, stdout=subprocess.PIPE, text=True)
 
 
 def exported(lines: Iterator[str]) -> dict[str, str]:
