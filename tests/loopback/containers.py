@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpclib.server import Server
 from modal_proto import api_pb2
 
 from .builds import Built
 from .state import Function, Input, World
 from .volumes import mount_volumes
-from .wire import Message
+from .wire import Endpoint, Message
 
 INSIDE = Path(__file__).with_name("inside.py")
 ROOT = "/root"
@@ -140,6 +139,11 @@ def layer(world: World, mount: str) -> Path:
     return folder
 
 
+def _measured() -> dict[str, str]:
+    """Return what makes coverage measure the processes that a measured one starts."""
+    return {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+
+
 class Launcher:
     """Starts containers."""
 
@@ -147,19 +151,19 @@ class Launcher:
         self,
         world: World,
         place: Place,
-        server: Callable[[Container], Server],
+        endpoint: Callable[[Container], Endpoint],
         log: Callable[[Container, str, int], None],
     ) -> None:
         self._world = world
         self._place = place
-        self._server = server
+        self._endpoint = endpoint
         self._log = log
 
     async def run(self, container: Container, built: Built, layout: Message, plane: bool) -> None:
         """Start a container, and return when it has ended and nothing of it is left."""
         socket = self._place.sockets / f"{container.id[-8:]}"
-        server = self._server(container)
-        await server.start(path=str(socket))
+        endpoint = self._endpoint(container)
+        await endpoint.listen_at(socket)
         try:
             url = f"unix://{socket}"
             self._furnish(container, built, url)
@@ -169,8 +173,7 @@ class Launcher:
             container.environ["MODAL_CONTAINER_ARGUMENTS_PATH"] = str(arguments)
             await self._run_process(container)
         finally:
-            server.close()
-            await server.wait_closed()
+            await endpoint.close()
             socket.unlink(missing_ok=True)
             shutil.rmtree(container.root, ignore_errors=True)
 
@@ -194,6 +197,7 @@ class Launcher:
             "LANG": "C.UTF-8",
             "PYTHONPATH": str(home),
             "PYTHONUNBUFFERED": "1",
+            **_measured(),
             **built.environ,
             **self._pretended(definition),
             **self._place.environ,

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from grpclib.server import Server
-
 from .admin import Admin, Logs, add_log
 from .apps import Apps, Functions
 from .blobs import Blobs
@@ -25,7 +23,7 @@ from .plane import InputPlane
 from .scheduling import Limits, Scheduler
 from .state import App, Call, Deploy, Input, World
 from .volumes import Volumes
-from .wire import Gate, Jobs, Record, Switchboard
+from .wire import Endpoint, Gate, Jobs, Record, Switchboard
 
 PATIENCE = 60.0  # that its start and its end may take, seconds
 
@@ -153,21 +151,19 @@ class LoopbackModal:
             gate,
         )
         place = Place(sockets, self.folder, self._container_environ, self._pretend)
-        self._scheduler.launcher = Launcher(self.world, place, self._switchboard.server, self._log)
-        self._server: Server | None = None
+        self._scheduler.launcher = Launcher(
+            self.world, place, self._switchboard.endpoint, self._log
+        )
+        self._endpoint: Endpoint | None = None
 
     async def _listen(self) -> None:
-        self._server = self._switchboard.server()
-        await self._server.start("127.0.0.1", self._port)
-        listener = self._server._server  # noqa: SLF001 -- grpclib does not say which port it took
-        assert listener is not None
-        self._port = listener.sockets[0].getsockname()[1]
+        self._endpoint = self._switchboard.endpoint()
+        self._port = await self._endpoint.listen(self._port)
 
     async def _deafen(self) -> None:
-        if self._server is not None:
-            server, self._server = self._server, None
-            server.close()
-            await server.wait_closed()
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            await endpoint.close()
 
     async def _close(self, blobs: Blobs, sockets: Path) -> None:
         if hasattr(self, "_scheduler"):

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpclib import GRPCError, Status
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Message = Any
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
+PATIENCE = 10.0  # with handlers that are to end, seconds
 WINDOW = 64 << 20  # bytes; as the client's, so that a frame of 16 MiB does not crawl
 
 
@@ -84,8 +86,8 @@ class Switchboard:
         # An older client does not know every RPC; more than a few would be a misspelling.
         self.unknown_to_client = unknown
 
-    def server(self, container: "Container | None" = None) -> Server:
-        """Build a server for one address; what comes in there is `container`'s."""
+    def endpoint(self, container: "Container | None" = None) -> "Endpoint":
+        """Build what answers at one address; what comes in there is `container`'s."""
         methods = {
             name: self._method(name, container)
             for name, function in vars(api_grpc.ModalClientBase).items()
@@ -93,7 +95,7 @@ class Switchboard:
         }
         servicer = type("Servicer", (api_grpc.ModalClientBase,), methods)()
         config = Configuration(http2_connection_window_size=WINDOW, http2_stream_window_size=WINDOW)
-        return Server([servicer], status_details_codec=custom_detail_codec, config=config)
+        return Endpoint(Server([servicer], status_details_codec=custom_detail_codec, config=config))
 
     def _method(self, name: str, container: "Container | None") -> Callable[..., Any]:
         handler = self._handlers.get(name.lower())
@@ -123,6 +125,42 @@ class Switchboard:
             await asyncio.sleep(delay)
         self._gate.check(name, caller)
         self._gate.before(name, request, caller)
+
+
+class Endpoint:
+    """A server with its connections: where it closes they break, as where a service goes down."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._protocols: list[Any] = []
+        self._listener: asyncio.Server | None = None
+
+    def _connected(self) -> Any:
+        protocol = self._server._protocol_factory()  # noqa: SLF001 -- its `start` forgets them
+        self._protocols.append(protocol)
+        return protocol
+
+    async def listen(self, port: int) -> int:
+        """Listen on a port of this machine (0: any), and return it."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._connected, "127.0.0.1", port)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def listen_at(self, path: Path) -> None:
+        """Listen at a unix socket."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_unix_server(self._connected, str(path))
+
+    async def close(self) -> None:
+        """Close the listener and every connection, and wait for the handlers to end."""
+        if self._listener is not None:
+            self._listener.close()
+        for protocol in self._protocols:
+            if hasattr(protocol, "processor"):
+                protocol.processor.close()
+        handlers = [asyncio.ensure_future(each.handler.wait_closed()) for each in self._protocols]
+        if handlers:
+            await asyncio.wait(handlers, timeout=PATIENCE)
 
 
 async def _answer(stream: Any, outcome: Any) -> None:

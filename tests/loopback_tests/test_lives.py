@@ -239,8 +239,8 @@ def test_the_input_plane_splices_as_well(start: Any) -> None:
     stand = start(input_plane=True)
     stand.service.faults.lose(after=3)
     [count] = stand.deploy("count")
-    frames = list(count.remote_gen(5, 0.05))
-    assert [int(frame.split()[1]) for frame in frames[1:]] == [0, 1, 2, 3, 4]
+    frames = list(count.remote_gen(20, 0.1))
+    assert [int(frame.split()[1]) for frame in frames[1:]] == list(range(20))
     assert len({frame.split()[0] for frame in frames[1:]}) == 2
 
 
@@ -276,10 +276,23 @@ def test_nothing_is_left_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not alive(pid)
 
 
-def server(*words: str) -> subprocess.Popen[str]:
+def test_idle_containers_may_end_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LoopbackModal(tmp_path / "service", limits=Limits(farewell=20.0)) as service:
+        for name, value in service.environ.items():
+            monkeypatch.setenv(name, value)
+        with connected(*service.faults.token) as client:
+            [add] = Stand(service, client).deploy("add")
+            assert add.remote(1, 1) == 2
+    assert [each.exit for each in service.containers] == [0]
+
+
+def server(*words: str, scratch: Path | None = None) -> subprocess.Popen[str]:
     """Start the command that serves."""
     command = [sys.executable, "-m", "tests.loopback", *words]
-    return subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, text=True)
+    environ = os.environ if scratch is None else {**os.environ, "TMPDIR": str(scratch)}
+    return subprocess.Popen(command, cwd=TREE, env=environ, stdout=subprocess.PIPE, text=True)
 
 
 def exported(lines: Iterator[str]) -> dict[str, str]:
@@ -293,8 +306,10 @@ def exported(lines: Iterator[str]) -> dict[str, str]:
     return found
 
 
-def test_nothing_is_left_of_a_service_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with server() as process:
+def test_nothing_is_left_of_a_service_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(scratch=tmp_path) as process:
         assert process.stdout is not None
         for name, value in exported(process.stdout).items():
             monkeypatch.setenv(name, value)
@@ -316,6 +331,20 @@ def test_the_command_serves_until_it_is_told_to_stop() -> None:
         assert exported(process.stdout)["MODAL_SERVER_URL"].startswith("http://127.0.0.1:")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
+
+
+def test_ctrl_c_is_the_other_commands_own() -> None:
+    waiting = "import time; print('waiting', flush=True); time.sleep(60)"
+    command = [sys.executable, "-m", "tests.loopback", "--", sys.executable, "-c", waiting]
+    with subprocess.Popen(
+        command, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waiting\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, error = process.communicate(timeout=20)
+        assert (process.returncode, out) == (128 + signal.SIGINT, b"")
+        assert error.count(b"Traceback") == 1  # the other command's
 
 
 def test_the_command_runs_another(tmp_path: Path) -> None:
