@@ -1,0 +1,28 @@
+"""The far environment: what has to be installed there, read from the project's files.
+
+A recipe is made of values only, so that a backend may turn it into whatever its provider builds.
+"""
+
+from __future__ import annotations
+
+from pytest_remotegpu.recipe.declared import Declared, declare
+from pytest_remotegpu.recipe.fingerprint import fingerprint
+from pytest_remotegpu.recipe.needs import Here
+from pytest_remotegpu.recipe.reading import read
+from pytest_remotegpu.recipe.reasons import to_plain, why
+from pytest_remotegpu.recipe.values import Base, Files, Recipe, UvProject, Volume
+
+__all__ = [
+    "Base",
+    "Declared",
+    "Files",
+    "Here",
+    "Recipe",
+    "UvProject",
+    "Volume",
+    "declare",
+    "fingerprint",
+    "read",
+    "to_plain",
+    "why",
+]
