@@ -185,7 +185,7 @@ def _other(name: str) -> str:
 def _requirements(line: str) -> Iterator[str]:
     """Read one requirement, or several that hold no blanks."""
     text = line.removeprefix(PIP).strip()
-    for words in ([text], text.split()):
+    for words in filter(None, ([text], text.split())):
         try:
             yield from [str(Requirement(word)) for word in words]
         except InvalidRequirement:
@@ -210,7 +210,7 @@ def _image(lines: Sequence[str]) -> Image:
         elif line.startswith("env:"):
             name, value = _variable(line)
             variables[name] = value
-        elif line.startswith("python:"):
+        elif re.match(r"python:(\s|add$|own$)", line):  # and not the image python:3.12
             python = _python(line)
         else:
             references.append(line)

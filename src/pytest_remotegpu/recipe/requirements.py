@@ -180,9 +180,9 @@ def _logical(text: str) -> Iterator[tuple[int, str]]:
         start = start if kept else number
         line = COMMENT.sub("", raw)
         if line.endswith("\\"):
-            kept += line[:-1].rstrip() + " "
+            kept += line[:-1].strip() + " "
             continue
-        whole = (kept + line).strip()
+        whole = (kept + line.strip()).strip()
         kept = ""
         if whole:
             yield start, whole

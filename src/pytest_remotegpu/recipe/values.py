@@ -14,6 +14,10 @@ SLIM: Final = ""
 """The reference of a base that the provider may choose: a plain one, with the wanted Python."""
 
 
+OF_INSTALLERS: Final = ("UV_", "PIP_", "NETRC")
+"""How variables begin that installers read, such as those with the password of an index."""
+
+
 @dataclass(frozen=True)
 class Copied:
     """A file that a Dockerfile copies: its path from the project's folder, and its digest."""
@@ -116,5 +120,9 @@ class Recipe:
 
     @property
     def built_with(self) -> tuple[str, ...]:
-        """Name the local secrets that the requirements use, so that building needs them too."""
-        return tuple(name for name in self.local_secrets if name in self.files.variables)
+        """Name the local secrets that installing needs too: those of installers and in files."""
+        return tuple(
+            name
+            for name in self.local_secrets
+            if name in self.files.variables or name.startswith(OF_INSTALLERS)
+        )
