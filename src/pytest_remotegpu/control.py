@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import plan, selection, terminal, timeline
-from pytest_remotegpu.backends.base import Backend
+from pytest_remotegpu.backends.base import Backend, Checks, Prepares
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import UsageError
@@ -94,10 +94,16 @@ class Control:
     def pytest_collection(self) -> Iterator[None]:
         """See how long collection takes here."""
         start = time.monotonic()
+        if isinstance(self._backend, Prepares) and not self._runs_nothing:
+            self._backend.prepare()
         try:
             return (yield)
         finally:
             self._collected = (start, time.monotonic())
+
+    @property
+    def _runs_nothing(self) -> bool:
+        return bool(self._config.option.collectonly or self._settings.plan)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
@@ -110,6 +116,8 @@ class Control:
         """Find out what goes where; ill-formed marks end the session before anything starts."""
         try:
             self.shapes = selection.shapes_of(session.items, self._settings)
+            if isinstance(self._backend, Checks):
+                selection.check_offers(self._backend, session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -214,6 +222,8 @@ class Control:
         """Leave no worker behind, whatever has happened."""
         if self._far is not None:
             self._far.close()
+        if isinstance(self._backend, Prepares):
+            self._backend.close()
 
 
 class Requirement:

@@ -13,10 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pytest_remotegpu.backends.base import Backend, Channel, Environment
-from pytest_remotegpu.errors import EndOfStreamError, FarSideError, ProtocolError
+from pytest_remotegpu.errors import EndOfStreamError, FarSideError, ProtocolError, UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import frames, orders
 from pytest_remotegpu.protocol.events import Event
@@ -31,10 +31,15 @@ BLOB_PIECE: Final = 4 * 2**20
 
 @dataclass(frozen=True)
 class Lost:
-    """A stream has ended; ``reason`` is empty where it ended as it should."""
+    """A stream has ended; ``reason`` is empty where it ended as it should.
+
+    :ivar hostile: whether it broke the protocol.
+    :ivar kind: ``usage`` where the user has to mend something, ``infra`` where none can be had.
+    """
 
     reason: str
     hostile: bool = False
+    kind: Literal["", "usage", "infra"] = ""
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,10 @@ class Controller:
             lost = Lost(f"{error}: {last}\n{diagnosis}" if last else str(error))
         except ProtocolError as error:
             lost = Lost(str(error), hostile=True)
+        except UsageError as error:
+            lost = Lost(str(error), kind="usage")
+        except FarSideError as error:
+            lost = Lost(str(error), kind="infra")
         except Exception as error:  # noqa: BLE001 -- whatever a backend raises must become a verdict
             lost = Lost(f"{type(error).__name__}: {error}")
         self._mailbox.put(Said(worker, lost))

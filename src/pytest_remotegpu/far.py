@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from pytest_remotegpu import selection, terminal
-from pytest_remotegpu.backends.base import Backend, Environment
+from pytest_remotegpu.backends.base import Backend, Environment, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Worker
@@ -190,6 +190,7 @@ class FarSide:
         :param timeout: seconds to wait for it.
         """
         controller = self.opened()
+        self._pass_on_words()
         said = controller.next(timeout)
         found = said is not None
         until = time.monotonic() + TICK
@@ -202,6 +203,11 @@ class FarSide:
         self._look_at_limit()
         self._expire_silent()
         return found
+
+    def _pass_on_words(self) -> None:
+        if isinstance(self.backend, Tells):
+            for text in self.backend.told():
+                terminal.say(self._config, text)
 
     def _expire_silent(self) -> None:
         """Wait for no worker for ever that should have said hello at once."""
@@ -247,7 +253,7 @@ class FarSide:
 
     def _set_limit(self) -> None:
         """Let the clock run; a thread of its own minds it, since a local test may take long."""
-        seconds = self._settings.run_timeout
+        seconds = self._seconds
         if not seconds:
             return
         self._deadline = time.monotonic() + seconds
@@ -256,9 +262,14 @@ class FarSide:
         self._alarm.start()
 
     @property
+    def _seconds(self) -> float:
+        """Give the limit that the user names, or else the backend's own; 0 for none."""
+        own = self.backend.run_limit if isinstance(self.backend, Tells) else 0.0
+        return self._settings.run_timeout or own
+
+    @property
     def _limit(self) -> str:
-        seconds = self._settings.run_timeout
-        return f"the run limit of {seconds:g} s (--remote-run-timeout) is reached"
+        return f"the run limit of {self._seconds:g} s (--remote-run-timeout) is reached"
 
     def _end_workers(self) -> None:
         assert self.controller is not None

@@ -380,6 +380,10 @@ class Lane:
         if self._limit:
             self.end_at_limit()
             return
+        if lost.kind:
+            self.refusal = lost.reason if lost.kind == "usage" else ""
+            self.give_up(lost.reason)
+            return
         greeted = worker is None or worker.hello is not None
         passing = worker is not None and getattr(worker.channel, "passing", False)
         if not greeted and not passing and not lost.hostile:

@@ -5,19 +5,25 @@ Knows pytest items and the mark; knows nothing of backends, wire or session.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from pytest_remotegpu import gpu, plan
+from pytest_remotegpu.backends.base import Checks
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import MarkerError, UsageError
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["near_misses", "own_marker", "shape_of", "shapes_of", "timeouts_of"]
+__all__ = ["check_offers", "near_misses", "own_marker", "shape_of", "shapes_of", "timeouts_of"]
 
 MOST_ERRORS = 10
+FLASH_CAPABILITY: Final = 8.0
+"""Of Ampere, the first cards that FlashAttention-2 runs on (https://github.com/Dao-AILab/flash-attention)."""
 OWN_LINE = f"{gpu.SIGNATURE}: run this test where GPUs are; see pytest-remotegpu"
 
 
@@ -111,6 +117,42 @@ def _report(errors: list[str], *, own: bool) -> str:
             "its tests another marker and name that in the ini option remotegpu_aliases"
         )
     return "\n".join(lines)
+
+
+def check_offers(
+    backend: Checks, items: Iterable[pytest.Item], shapes: Iterable[Shape | None]
+) -> None:
+    """Look whether a backend will have what each test asks for.
+
+    A file that imports flash_attn, whatever happens, needs a card that FlashAttention-2 runs on.
+
+    :raises UsageError: where it will not.
+    """
+    files: dict[Shape, dict[Path, None]] = {}
+    for item, shape in zip(items, shapes, strict=True):
+        if shape is not None:
+            files.setdefault(shape, {})[item.path] = None
+    for shape, paths in files.items():
+        backend.check(shape)
+        needy = next(filter(_imports_flash, paths), None)
+        if needy is not None and shape.count:
+            capable = replace(shape, min_capability=max(shape.min_capability, FLASH_CAPABILITY))
+            try:
+                backend.check(capable)
+            except UsageError as error:
+                raise UsageError(f"{needy.name} imports flash_attn: {error}") from None
+
+
+def _imports_flash(path: Path) -> bool:
+    """Say whether a file imports flash_attn at its top, where no condition stands before it."""
+    try:
+        source = path.read_bytes()
+        body = ast.parse(source).body if b"flash_attn" in source else []
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+    names = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in body if isinstance(node, ast.ImportFrom)]
+    return any(name.partition(".")[0] == "flash_attn" for name in names)
 
 
 def near_misses(

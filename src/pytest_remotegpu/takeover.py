@@ -59,6 +59,9 @@ def _site(config: pytest.Config, settings: Settings) -> Site:
         fresh=settings.fresh,
         idle=settings.idle,
         preload=settings.preload,
+        run_limit=settings.run_timeout,
+        wait=settings.wait,
+        chosen=frozenset(each.name for each in settings.origins if each.origin != "default"),
     )
 
 

@@ -15,7 +15,20 @@ from typing import Protocol, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["Backend", "Channel", "Environment", "Make", "Price", "Running", "Site"]
+__all__ = [
+    "Backend",
+    "Channel",
+    "Checks",
+    "Environment",
+    "Lists",
+    "Make",
+    "Prepares",
+    "Price",
+    "Prices",
+    "Running",
+    "Site",
+    "Tells",
+]
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,10 @@ class Site:
     :ivar fresh: whether nothing that is kept warm may be used.
     :ivar idle: seconds for which something warm stays when nobody needs it.
     :ivar preload: modules that something warm is to import ahead.
+    :ivar run_limit: seconds for all that runs far away; 0 where the user names none.
+    :ivar wait: seconds to wait for a card that is not free; 0 for any time.
+    :ivar workers: how many workers of one shape may be open at once.
+    :ivar chosen: names of the settings that are the user's own, not a default.
     """
 
     python: str = ""
@@ -38,6 +55,10 @@ class Site:
     fresh: bool = True
     idle: float = 600.0
     preload: tuple[str, ...] = ()
+    run_limit: float = 0.0
+    wait: float = 0.0
+    workers: int = 1
+    chosen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -77,6 +98,9 @@ class Channel(Protocol):
         """Yield what the worker sends, in chunks of any size, until it ends.
 
         A worker that died raises nothing here.
+
+        :raises UsageError: where the user has to mend something first.
+        :raises FarSideError: where no worker can be had, nor will a further try get one.
         """
 
     def stop(self) -> None:
@@ -152,6 +176,42 @@ class Make(Protocol):
 
         :raises SpecError: where it is not understood; the message lists what is.
         """
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """A backend that can tell beforehand what it will never have implements this as well."""
+
+    def check(self, shape: Shape) -> None:
+        """Look at a shape before anything is opened.
+
+        :raises UsageError: where no worker can offer it.
+        """
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A backend that needs time before its first worker implements this as well."""
+
+    def prepare(self) -> None:
+        """Begin what costs nothing, since a worker will be wanted soon; must not wait."""
+
+    def close(self) -> None:
+        """End what was begun and not used."""
+
+
+@runtime_checkable
+class Tells(Protocol):
+    """A backend that has something to say while a worker is on its way implements this as well.
+
+    :ivar run_limit: seconds that all far work may take where the user names no limit.
+    """
+
+    @property
+    def run_limit(self) -> float: ...  # noqa: D102 -- described above
+
+    def told(self) -> list[str]:
+        """Give the lines for the user that have come since the last call."""
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from pytest_remotegpu import backends
 from pytest_remotegpu.backends.base import Backend, Channel, Environment, Site
 from pytest_remotegpu.config import split_spec
 from pytest_remotegpu.doctor.check import Check, fail, ok, warn
-from pytest_remotegpu.errors import FarSideError, ProtocolError
+from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol.frames import EventStream, frame
 from pytest_remotegpu.protocol.hello import Hello, differences
@@ -46,7 +46,7 @@ def examine(
     """
     try:
         channel = backend.open(Shape(1), Environment(dict(environ)))
-    except FarSideError as error:
+    except RemoteGpuError as error:
         yield fail("remote", f"{backend.name} can't be started: {error}", _FIX)
         return
     try:
@@ -91,7 +91,7 @@ def _read(channel: Channel, found: list[Hello], trouble: list[str]) -> None:
                 assert isinstance(said, Hello)
                 found.append(said)
                 return
-    except ProtocolError as error:
+    except RemoteGpuError as error:
         trouble.append(str(error))
 
 

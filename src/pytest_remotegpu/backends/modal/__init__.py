@@ -1,0 +1,278 @@
+"""Modal's serverless GPUs: one container for each worker, kept warm for a while.
+
+Starts couriers, which speak to the service; knows neither the service's SDK nor the bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import queue
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_remotegpu.backends.base import Backend, Channel, Environment, Price, Site
+from pytest_remotegpu.backends.modal import spec, table
+from pytest_remotegpu.backends.modal.table import CardType
+from pytest_remotegpu.backends.stdio import StdioChannel
+from pytest_remotegpu.errors import FarSideError, SpecError, UsageError
+from pytest_remotegpu.gpu import Shape
+
+__all__ = ["Modal", "make"]
+
+COURIER: Final = "pytest_remotegpu.backends.modal.courier"
+MARK: Final = b"\x1e"
+RUN_LIMIT: Final = 3600.0
+"""Seconds that a run may take where nobody says otherwise: a forgotten one costs money."""
+GRACE: Final = 60
+"""Seconds of a container's own time-out above the run limit."""
+IDLE: Final = 60.0
+"""Seconds that a container stays without work where nobody says otherwise."""
+SIGNING_IN: Final = 30.0
+"""Seconds in which a courier must know whether the service takes the token."""
+MOST_BACKOFF: Final = 300.0
+PRELOAD: Final = ("torch", "numpy")
+
+
+class Courier(StdioChannel):
+    """A process that speaks to the service, and one call through it.
+
+    :param backend: hears what the user should know, and how calls end.
+    :ivar note: where the work runs, once that is known.
+    """
+
+    def __init__(self, python: str, backend: Modal, variables: dict[str, str] | None) -> None:
+        self._backend = backend
+        self._settled = threading.Event()
+        self._end: dict[str, str] = {}
+        self._diagnosis = ""
+        self._container = ""
+        self._called = False
+        super().__init__([python, "-P", "-m", COURIER], variables)
+
+    def _listen(self) -> None:
+        """Read what the courier says: marked lines are for us, others for people."""
+        assert self._process.stderr is not None
+        with contextlib.suppress(OSError, ValueError):
+            for line in self._process.stderr:
+                if line.startswith(MARK):
+                    self._hear(json.loads(line[1:]))
+                elif line.strip():
+                    self._errors += line
+                    del self._errors[: -(2**14)]
+                    self._backend.tell(line.decode("utf-8", "replace").rstrip(), build=True)
+        self._settled.set()
+
+    def _hear(self, said: dict[str, str]) -> None:
+        if "end" in said:
+            self._end = said
+        elif "say" in said:
+            self._backend.tell(said["say"])
+        elif "ended" in said:
+            self._diagnosis = said["ended"]
+        elif "container" in said:
+            self._container = said["container"]
+        if "ready" in said or "end" in said:
+            self._settled.set()
+
+    def signed_in(self) -> None:
+        """Wait until the service takes the token.
+
+        :raises UsageError: where it does not. :raises FarSideError: where it does not answer.
+        """
+        if not self._settled.wait(SIGNING_IN):
+            self.stop()
+            raise FarSideError(f"Modal does not answer within {SIGNING_IN:g} s")
+        self._raise_end()
+
+    def _raise_end(self) -> None:
+        if self._end.get("end") == "usage":
+            raise UsageError(self._end["text"])
+        if self._end.get("end") == "infra":
+            raise FarSideError(self._end["text"])
+
+    def call(self, order: dict[str, Any]) -> None:
+        """Say what is to be called; the first piece that is sent begins it."""
+        self._called = True
+        super().send(json.dumps(order).encode() + b"\n")
+
+    def send(self, data: bytes) -> None:
+        """Send one piece.
+
+        :raises FarSideError: where the courier is gone.
+        """
+        super().send(len(data).to_bytes(8, "big") + data)
+
+    def frames(self) -> Iterator[bytes]:
+        """Yield what the worker sends.
+
+        :raises UsageError: where the service refuses what was asked for.
+        :raises FarSideError: where no test can run.
+        """
+        yield from super().frames()
+        self._listener.join(5.0)
+        self.passing = self._end.get("end") == "lost"
+        self._backend.ended(lost=self.passing)
+        self._raise_end()
+
+    def diagnosis(self) -> str:
+        """Say how the work ended."""
+        text = super().diagnosis()
+        self.passing = self._end.get("end") == "lost"
+        return self._end.get("text", "") or self._diagnosis or text
+
+
+class Modal:
+    """``modal``: containers with GPUs, rented by the second.
+
+    :param named: the types that the option names, in the order of preference.
+    """
+
+    ships_tree = True
+    capacity = None
+    one_host = False
+    pretends = False
+    prompt = False
+    run_limit: float = RUN_LIMIT
+
+    def __init__(self, rest: str, named: tuple[CardType, ...], site: Site) -> None:
+        self.name = f"modal:{rest}" if rest else "modal"
+        cards = spec.cards(named, 1)
+        self.where = f"Modal, {cards} unless marked otherwise" if cards else "Modal"
+        self._named = named
+        self._site = site
+        self._spare: Courier | None = None
+        self._losses = 0
+        self._began = 0.0
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+
+    # what the session asks for
+
+    def check(self, shape: Shape) -> None:
+        """Look whether any type does for a shape.
+
+        :raises UsageError: where none does.
+        """
+        spec.choose(self._named, shape)
+
+    def prepare(self) -> None:
+        """Start a courier ahead: signing in takes as long as collection does."""
+        with contextlib.suppress(FarSideError):
+            self._spare = Courier(self._site.executable, self, None)
+
+    def open(self, shape: Shape, environment: Environment) -> Channel:
+        """Rent a container, or use one that is warm.
+
+        :raises UsageError: where the service does not take the token.
+        :raises FarSideError: where the service does not answer.
+        """
+        types = spec.choose(self._named, shape)
+        with self._lock:
+            self._began = self._began or time.monotonic()
+            courier, self._spare = self._spare, None
+        if courier is None:
+            courier = Courier(self._site.executable, self, None)
+        courier.signed_in()
+        courier.call(self._order(shape, types, environment))
+        return courier
+
+    def _order(
+        self, shape: Shape, types: tuple[CardType, ...], environment: Environment
+    ) -> dict[str, Any]:
+        from pytest_remotegpu.backends.modal import deploying  # noqa: PLC0415 -- only once it is needed
+
+        gpu = spec.cards(types, shape.count)
+        fingerprint = environment.fingerprint or _fingerprint(self._site)
+        app = deploying.name_of(fingerprint, gpu)
+        limit = self._site.run_limit or RUN_LIMIT
+        return {
+            "app": app,
+            "fingerprint": fingerprint,
+            "queue": f"{app}-in",
+            "claims": f"{app}-claims",
+            "nonce": secrets.token_hex(16),
+            "gpu": gpu,
+            "env": dict(shape.env),
+            "left": max(limit - (time.monotonic() - self._began), 1.0),
+            "asked": time.time(),
+            "seconds": round(limit) + GRACE,
+            "workers": self._site.workers,
+            "idle": IDLE if "idle" not in self._site.chosen else self._site.idle,
+            "wait": self._site.wait,
+            "delay": min(MOST_BACKOFF, 2.0 ** (self._losses - 1)) if self._losses else 0.0,
+            "preload": [*PRELOAD, *self._site.preload],
+            "secrets": [],
+            "volumes": {},
+            "reason": "",
+            "recipe": {},
+        }
+
+    def close(self) -> None:
+        """End a courier that nobody has needed."""
+        with self._lock:
+            courier, self._spare = self._spare, None
+        if courier is not None:
+            courier.stop()
+
+    # what couriers say
+
+    def tell(self, text: str, *, build: bool = False) -> None:
+        """Keep a line for the user."""
+        self._lines.put(f"  {text}" if build else text)
+
+    def told(self) -> list[str]:
+        """Give the lines that have come since the last call."""
+        lines = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                lines.append(self._lines.get_nowait())
+        return lines
+
+    def ended(self, *, lost: bool) -> None:
+        """Take note of how a call ended: after losses in a row the next one waits longer."""
+        with self._lock:
+            self._losses = self._losses + 1 if lost else 0
+
+    def price(self, shape: Shape) -> Price | None:
+        """Give the price of one container, by the dearest type that it may get."""
+        prices = [
+            table.usd_per_hour(card.name, shape.count) for card in spec.choose(self._named, shape)
+        ]
+        known = [price for price in prices if price is not None]
+        return Price(max(known), table.DATE) if known and len(known) == len(prices) else None
+
+
+def _fingerprint(site: Site) -> str:
+    """Name what the image and its mount are made of."""
+    found = hashlib.sha256()
+    here = Path(__file__).parents[2]
+    for path in sorted(here.rglob("*.py")):
+        found.update(f"{path.relative_to(here).as_posix()}\n".encode() + path.read_bytes())
+    for name in ("modal", "pytest", "cloudpickle", "msgspec"):
+        found.update(f"{name} {version(name)}\n".encode())
+    found.update(f"{sys.version_info[:2]} {site.platform}".encode())
+    return found.hexdigest()
+
+
+def make(rest: str, site: Site) -> Backend:
+    """Read nothing, a GPU type, or types with commas of which the first free one is taken.
+
+    :raises SpecError: for a type that Modal has not. :raises UsageError: where its SDK is missing.
+    """
+    named = spec.parse(rest)
+    try:
+        version("modal")
+    except PackageNotFoundError:
+        if importlib.util.find_spec("modal") is None:
+            how = f"{site.executable or 'python'} -m pip install 'pytest-remotegpu[modal]'"
+            raise SpecError(f"--remote=modal needs Modal's SDK: {how}") from None
+    return Modal(rest, named, site)

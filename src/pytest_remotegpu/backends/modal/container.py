@@ -1,0 +1,165 @@
+"""What runs in a container: one worker for each call, from an agent that stays warm between calls.
+
+Deployed as a function of Modal's; the only module of this package that runs in a container's main
+process, which no test of a user's ever enters. Passes bytes on and never looks into them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pytest_remotegpu.backends import warm
+
+__all__ = ["CLAIMED", "DATA", "DIAGNOSIS", "EVERY", "GREETING", "LEASE", "run"]
+
+LEASE: Final = 45.0
+"""Seconds after which a container ends its work when nobody asks for it any more."""
+EVERY: Final = 10.0
+"""Seconds between two signs of life from the user's side."""
+POLL: Final = 5.0
+"""Seconds for which a container waits for messages in one go."""
+TOGETHER: Final = 64
+"""Messages that are taken in one go."""
+CLAIMED: Final = "pytest-remotegpu: this call was begun by another container"
+"""Begins the error of a container that was given a call which another one had begun."""
+
+GREETING: Final = b"H"
+DATA: Final = b"F"
+DIAGNOSIS: Final = b"D"
+"""The first byte of a chunk says what it is; the container's mark and a number follow."""
+
+_started: dict[str, str] = {}
+
+
+def run(request: bytes) -> Iterator[bytes]:
+    """Serve one order.
+
+    :param request: a line of JSON with ``nonce``, ``queue``, ``claims``, ``seconds`` (that are
+        left of the run; 0 for no limit), ``idle``, ``preload`` and ``env`` (variables to set), and
+        what the worker is to read first.
+    :return: chunks, each with its kind, this container's mark and a number: ``GREETING`` with a
+        line of JSON, ``DATA`` with what the worker writes, and ``DIAGNOSIS`` with how it ended.
+    :raises RuntimeError: where another container has begun this call; its chunks would be taken for
+        those that the user's side has seen already.
+    """
+    import modal  # noqa: PLC0415 -- only a container has need of it here
+
+    line, _, first = request.partition(b"\n")
+    asked = json.loads(line)
+    _claim(modal, asked)
+    mark = os.urandom(8)
+    number = 0
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        nonlocal number
+        number += 1
+        return kind + mark + number.to_bytes(4, "big") + data
+
+    greeting = {"call": modal.current_function_call_id(), "container": _name()}
+    yield chunk(GREETING, json.dumps(greeting).encode())
+    work = _Work(modal.Queue.from_name(asked["queue"]), asked, first)
+    try:
+        for data in work.channel.frames():
+            yield chunk(DATA, data)
+        yield chunk(DIAGNOSIS, work.diagnosis().encode())
+    finally:
+        work.close()
+
+
+def _claim(modal: Any, asked: dict[str, Any]) -> None:
+    claims = modal.Dict.from_name(asked["claims"])
+    if not claims.put(asked["nonce"], _name(), skip_if_exists=True):
+        raise RuntimeError(f"{CLAIMED}: {claims.get(asked['nonce'])}")
+
+
+def _name() -> str:
+    return os.environ.get("MODAL_TASK_ID", "") or str(os.getpid())
+
+
+class _Work:
+    """A worker, and the thread that hands it what comes from the user's side.
+
+    :param queue: where that comes from.
+    """
+
+    def __init__(self, queue: Any, asked: dict[str, Any], first: bytes) -> None:
+        self._queue = queue
+        self._partition = asked["nonce"]
+        self._seconds = float(asked["seconds"]) or float("inf")
+        self._ending = threading.Event()
+        self._why = ""
+        self._began = self._heard = time.monotonic()
+        self.channel = warm.open_worker(
+            sys.executable,
+            {**_environ(), **asked["env"]},
+            root="",
+            preload=("torch", "numpy", *asked["preload"]),
+            idle=float(asked["idle"]),
+            about="modal",
+        )
+        self.channel.send(first)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        """Hand on what comes, until there is a reason to end."""
+        while not self._ending.is_set() and not self._why:
+            try:
+                self._take(self._next())
+            except Exception as error:  # noqa: BLE001 -- the border: whatever the service does
+                sys.stderr.write(f"pytest-remotegpu: no messages: {error!r}\n")
+                self._ending.wait(1.0)
+            now = time.monotonic()
+            if now - self._heard > LEASE:
+                self._why = f"nobody has asked for this work for {LEASE:g} s"
+            elif now - self._began > self._seconds:
+                self._why = "the run limit is reached"
+        if self._why and not self._ending.is_set():
+            self.channel.stop()
+
+    def _next(self) -> list[Any]:
+        import queue  # noqa: PLC0415 -- Modal raises its exception
+
+        left = self._seconds - (time.monotonic() - self._began)
+        timeout = max(min(POLL, left), 0.1)
+        try:
+            found: list[Any] = self._queue.get_many(
+                TOGETHER, partition=self._partition, block=True, timeout=timeout
+            )
+        except queue.Empty:
+            return []
+        return found
+
+    def _take(self, messages: list[Any]) -> None:
+        for message in messages:
+            self._heard = time.monotonic()
+            if message == "stop":
+                self._why = "it was told to stop"
+            elif isinstance(message, bytes) and message:
+                self.channel.send(message)
+
+    def diagnosis(self) -> str:
+        """Say how the worker ended."""
+        return f"{self._why or self.channel.diagnosis()} (container {_name()})"
+
+    def close(self) -> None:
+        """End the worker with all that it started."""
+        self._ending.set()
+        self.channel.stop()
+
+
+def _environ() -> dict[str, str]:
+    """Give the worker's variables, with a folder of this container's own for the agent's socket."""
+    if "folder" not in _started:
+        _started["folder"] = tempfile.mkdtemp(prefix="remotegpu-agent-")
+    with contextlib.suppress(OSError):
+        os.chmod(_started["folder"], 0o700)  # noqa: PTH101 -- as good
+    return {**os.environ, "XDG_RUNTIME_DIR": _started["folder"]}

@@ -1,0 +1,300 @@
+"""``python -m pytest_remotegpu.backends.modal.courier``: carry bytes to and from a container.
+
+A process of its own, so that Modal's SDK, its threads and what is replaced in it are not in the
+user's test process, nor at the mercy of what tests do to that: pytest-socket, frozen clocks, a
+project's own ``modal`` folder. What stdin brings goes to the container, and what a container says
+to stdout; on stderr, lines that begin with a mark are for the session, others for people. When
+stdin ends, so does the work in the container, whatever has become of the session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, NoReturn
+
+from pytest_remotegpu.backends.modal import container, deploying, image, sdk, trouble
+from pytest_remotegpu.errors import RemoteGpuError
+
+__all__ = ["LENGTH", "MARK", "main"]
+
+MARK: Final = "\x1e"
+LENGTH: Final = struct.Struct("!Q")
+"""Stands before each piece on stdin."""
+PIECE: Final = 768 * 1024
+"""Bytes of one message to a container; the service takes 1 MiB."""
+REACH: Final = 3.0
+"""Seconds in which the service must be reachable; the SDK itself tries for a minute."""
+ATTEMPTS: Final = 5
+"""Times that a message is sent where the service does not take it."""
+ENDING: Final = 3.0
+"""Seconds to tell a container that it is not needed any more."""
+
+
+class FailedError(Exception):
+    """Ends the courier; ``trouble`` says how."""
+
+    def __init__(self, found: trouble.Trouble) -> None:
+        super().__init__(found.text)
+        self.trouble = found
+
+
+def tell(**what: Any) -> None:
+    """Tell the session something."""
+    sys.stderr.write(f"\n{MARK}{json.dumps(what)}\n")
+    sys.stderr.flush()
+
+
+def say(text: str) -> None:
+    """Tell the user something."""
+    tell(say=text)
+
+
+class Courier:
+    """One call of the function, and what goes to and fro.
+
+    :param inward: pieces from the session. :param outward: bytes for it.
+    """
+
+    def __init__(self, modal: Any, inward: BinaryIO, outward: BinaryIO) -> None:
+        self._modal = modal
+        self._inward, self._outward = inward, outward
+        self._call = ""
+        self._container = ""
+        self._queue: Any = None
+        self._nonce = ""
+        self._over = threading.Event()
+        self._heard = threading.Event()
+        self._lock = threading.Lock()
+        self._mark = b""
+        self._number = 0
+
+    def serve(self, order: dict[str, Any]) -> None:
+        """Carry until the worker ends.
+
+        :raises FailedError: where it does not end by itself.
+        """
+        self._nonce = order["nonce"]
+        time.sleep(order["delay"])
+        first = self._read()
+        if first is None:
+            return
+        function = self._guarded("preparing the app", lambda: self._prepare(order))
+        request = {
+            key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")
+        }
+        left = order["left"] and max(order["left"] - (time.time() - order["asked"]), 1.0)
+        line = json.dumps({**request, "seconds": left}).encode()
+        for target in (self._forward, self._keep_alive):
+            threading.Thread(target=target, daemon=True).start()
+        self._guarded("starting a container", lambda: self._pass_on(function, line, first, order))
+        self._over.set()
+
+    def _prepare(self, order: dict[str, Any]) -> Any:
+        modal = self._modal
+        with modal.enable_output():
+            found = deploying.prepared(
+                modal, order, lambda: image.build(order["recipe"], modal), say
+            )
+        self._queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
+        self._queue.hydrate()
+        modal.Dict.from_name(order["claims"], create_if_missing=True).hydrate()
+        return found
+
+    def _guarded(self, during: str, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except FailedError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
+            during = f"container {self._container}" if self._container else during
+            raise FailedError(_meaning(self._modal, error, during)) from None
+
+    def _pass_on(self, function: Any, line: bytes, first: bytes, order: dict[str, Any]) -> None:
+        patience = threading.Thread(target=self._wait_for_start, args=(order,), daemon=True)
+        patience.start()
+        for chunk in function.remote_gen(line + b"\n" + first):
+            self._take(chunk)
+
+    def _take(self, chunk: Any) -> None:
+        if not isinstance(chunk, bytes) or len(chunk) < 13:  # noqa: PLR2004 -- kind, mark, number
+            self._lose(f"a container sent {type(chunk).__name__}, which is no chunk")
+        kind, mark, number, data = chunk[:1], chunk[1:9], chunk[9:13], chunk[13:]
+        self._mark = self._mark or mark
+        self._number += 1
+        if mark != self._mark or int.from_bytes(number, "big") != self._number:
+            self._lose(
+                f"the stream of container {self._container} was mended by another one or has a gap:"
+                f" chunk {int.from_bytes(number, 'big')} came where {self._number} was due"
+            )
+        if kind == container.GREETING:
+            self._heard.set()
+            greeting = json.loads(data)
+            self._call, self._container = str(greeting["call"]), str(greeting["container"])
+            tell(container=self._container, call=self._call)
+        elif kind == container.DIAGNOSIS:
+            tell(ended=data.decode("utf-8", "replace"))
+        else:
+            self._outward.write(data)
+            self._outward.flush()
+
+    def _lose(self, text: str) -> NoReturn:
+        self._cancel()
+        raise FailedError(trouble.Trouble("lost", text))
+
+    def _wait_for_start(self, order: dict[str, Any]) -> None:
+        """Say that there is no container yet, and in the end wait no longer."""
+        waited = 0.0
+        began = time.monotonic()
+        for pause in (10.0, 20.0, 30.0, *(60.0,) * 1000):
+            limit = order["wait"] - waited if order["wait"] else float("inf")
+            if self._heard.wait(min(pause, max(limit, 0.0))) or self._over.is_set():
+                return
+            waited = time.monotonic() - began
+            card = order["gpu"] or "no GPU"
+            if order["wait"] and waited >= order["wait"]:
+                text = (
+                    f"no container with {card} has started within {order['wait']:g} s"
+                    " (--remote-wait); Modal has none free: name further cards, such as"
+                    f" modal:{card},L4, or wait longer"
+                )
+                self._leave(trouble.Trouble("infra", text))
+            say(f"waits for a container with {card} ({waited:.0f} s)")
+
+    def _leave(self, found: trouble.Trouble) -> None:
+        self._cancel()
+        finish(found)
+
+    # from the session
+
+    def _read(self) -> bytes | None:
+        """Read one piece; ``None`` at the end."""
+        head = self._inward.read(LENGTH.size)
+        if len(head) < LENGTH.size:
+            return None
+        return self._inward.read(*LENGTH.unpack(head))
+
+    def _forward(self) -> None:
+        """Hand on what the session sends; at its end, end the work."""
+        while (data := self._read()) is not None:
+            for at in range(0, len(data), PIECE):
+                self._put(data[at : at + PIECE])
+        if not self._over.is_set():
+            self._leave(trouble.Trouble("lost", "the session is gone"))
+
+    def _put(self, message: bytes | str) -> None:
+        last = ""
+        with self._lock:
+            for attempt in range(ATTEMPTS):
+                try:
+                    self._queue.put(message, partition=self._nonce)
+                except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
+                    last = repr(error)
+                    self._over.wait(0.2 * 2**attempt)
+                else:
+                    return
+        sys.stderr.write(f"not delivered to the container: {last}\n")
+
+    def _keep_alive(self) -> None:
+        while not self._over.wait(container.EVERY):
+            self._put("alive")
+
+    def _cancel(self) -> None:
+        """End the call, and its worker with it; the container stays for the next one."""
+        self._over.set()
+        threads = [threading.Thread(target=self._put, args=("stop",), daemon=True)]
+        if self._call:
+            call = self._modal.FunctionCall.from_id(self._call)
+            threads.append(threading.Thread(target=call.cancel, daemon=True))
+        deadline = time.monotonic() + ENDING
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+
+
+def finish(found: trouble.Trouble) -> NoReturn:
+    """End this process, whatever its threads do."""
+    tell(end=found.kind, text=found.text)
+    os._exit(1)
+
+
+def _meaning(modal: Any, error: Exception, during: str) -> trouble.Trouble:
+    return trouble.of_error(modal, error, during=during, claimed=container.CLAIMED)
+
+
+def _sign_in(modal: Any) -> None:
+    """Have the service look at the token.
+
+    :raises FailedError: where it does not take it.
+    """
+    try:
+        if not modal.config.config.get("token_id"):
+            raise modal.exception.AuthError("there is none")  # noqa: TRY301 -- one meaning for both
+        modal.Client.from_env().hello()
+    except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
+        raise FailedError(_meaning(modal, error, "signing in")) from None
+
+
+def _reach(modal: Any) -> None:
+    """Look whether the service is there at all, within seconds.
+
+    :raises FailedError: where it is not.
+    """
+    urls = str(modal.config.config.get("server_url")).split(",")
+    last = ""
+    for url in urls:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme == "unix":
+            return
+        place = (parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
+        try:
+            socket.create_connection(place, REACH).close()
+        except OSError as error:
+            last = f"{parts.hostname}: {error}"
+        else:
+            return
+    text = f"Modal's service can't be reached within {REACH:g} s ({last}); see {trouble.STATUS}"
+    raise FailedError(trouble.Trouble("infra", text))
+
+
+def main() -> int:
+    """Serve one order, which is the first line on stdin.
+
+    :return: the exit status.
+    """
+    outward = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    inward = sys.stdin.buffer
+    try:
+        import modal  # noqa: PLC0415 -- what its absence means is said below
+
+        sdk.harden()
+        _reach(modal)
+        _sign_in(modal)
+        courier = Courier(modal, inward, outward)
+        tell(ready=modal.__version__)
+        line = inward.readline()
+        if line:
+            courier.serve(json.loads(line))
+    except FailedError as failed:
+        finish(failed.trouble)
+    except RemoteGpuError as error:
+        finish(trouble.Trouble("usage", str(error)))
+    except ImportError as error:
+        finish(trouble.Trouble("usage", f"Modal's SDK can't be imported: {error}"))
+    outward.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

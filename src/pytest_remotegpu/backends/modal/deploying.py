@@ -1,0 +1,101 @@
+"""The app of one environment: found where it is deployed already, else built and deployed.
+
+Runs in the courier's process. Knows what an app of ours is called, and nothing of what it serves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pytest_remotegpu.backends.modal import container
+
+__all__ = ["FUNCTION", "PREFIX", "TAG", "name_of", "options", "prepared"]
+
+PREFIX: Final = "rgpu-"
+"""Begins the names of our apps; nothing else is ever listed or stopped."""
+TAG: Final = "pytest-remotegpu"
+FUNCTION: Final = "run"
+STARTUP: Final = 900
+"""Seconds that a container may take from its start until it takes a call."""
+
+
+def name_of(fingerprint: str, gpu: str) -> str:
+    """Name the app of an environment, and of a list of cards, which needs one of its own."""
+    several = "-" + re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") if "," in gpu else ""
+    return f"{PREFIX}{fingerprint[:12]}{several}"[:63].rstrip("-")
+
+
+def options(gpu: str, seconds: int, workers: int, idle: float) -> dict[str, Any]:
+    """Give what differs from run to run without a deployment.
+
+    Each set of these has containers of its own at Modal's, so that they hold as long as the
+    settings do: what is left of a run travels with each call.
+
+    :param gpu: a card, or cards with commas; empty for none. :param seconds: of one call at most.
+    :param workers: containers at once. :param idle: seconds that a container stays without work.
+    """
+    chosen: dict[str, Any] = {
+        "timeout": seconds,
+        "max_containers": workers,
+        "scaledown_window": max(2, min(3600, round(idle))),
+    }
+    if gpu and "," not in gpu:
+        chosen["gpu"] = gpu
+    return chosen
+
+
+def prepared(
+    modal: Any, order: Mapping[str, Any], image: Callable[[], Any], say: Callable[[str], None]
+) -> Any:
+    """Give the function to call, deployed if it was not.
+
+    :param order: of the courier: ``app``, ``gpu``, ``seconds``, ``workers``, ``idle``,
+        ``secrets``, ``volumes``, ``ephemeral``, ``reason``. :param image: describes the image.
+    :param say: tells the user something.
+    """
+    found = modal.Function.from_name(order["app"], FUNCTION)
+    try:
+        found.hydrate()
+    except modal.exception.NotFoundError:
+        say(f"deploys {order['app']}: {order['reason'] or 'this environment was never deployed'}")
+        app_of(modal, order, image()).deploy(name=order["app"])
+        found = modal.Function.from_name(order["app"], FUNCTION)
+        found.hydrate()
+        say(f"deployed {order['app']}")
+    return chosen(found, order)
+
+
+def chosen(function: Any, order: Mapping[str, Any]) -> Any:
+    """Give a function with the options of this run."""
+    asked = options(order["gpu"], order["seconds"], order["workers"], order["idle"])
+    return function.with_options(**asked)
+
+
+def app_of(modal: Any, order: Mapping[str, Any], image: Any) -> Any:
+    """Describe the app; nothing is sent by that."""
+    cards = order["gpu"].split(",") if "," in order["gpu"] else None
+    app = modal.App(order["app"], tags={TAG: order["fingerprint"][:12]}, include_source=False)
+    volumes = {
+        path: modal.Volume.from_name(name, create_if_missing=True).with_mount_options(
+            read_only=read_only
+        )
+        if read_only
+        else modal.Volume.from_name(name, create_if_missing=True)
+        for path, (name, read_only) in order["volumes"].items()
+    }
+    app.function(
+        name=FUNCTION,
+        image=image,
+        gpu=cards,
+        secrets=[modal.Secret.from_name(name) for name in order["secrets"]],
+        volumes=volumes,
+        timeout=order["seconds"],
+        startup_timeout=STARTUP,
+        scaledown_window=max(2, min(3600, round(order["idle"]))),
+        max_containers=order["workers"],
+        include_source=False,
+        is_generator=True,
+    )(container.run)
+    return app

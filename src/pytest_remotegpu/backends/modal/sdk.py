@@ -1,0 +1,103 @@
+"""The one file that takes what Modal's SDK keeps private: no pickle from a container is opened.
+
+Modal's client unpickles what a container says is a pickle: results, chunks of a stream, exceptions.
+A container runs the user's code and whatever that has installed, so that none of it may run code
+here. What is private is looked for before it is replaced; where it is not there, nothing starts.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import pickle
+from typing import Any, Final
+
+from pytest_remotegpu.errors import UsageError
+
+__all__ = ["TESTED", "harden"]
+
+TESTED: Final = ((1, 6), (1, 7))
+"""The first minor version of the SDK that this was tried with, and the first that it was not."""
+
+
+class _Exceptions(pickle.Unpickler):
+    """Opens pickles of plain values and of Python's own exceptions, and no others."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Find a class of exceptions that can't end this process.
+
+        :raises pickle.UnpicklingError: for anything else.
+        """
+        kind = getattr(builtins, name, None) if module == "builtins" else None
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            return kind
+        raise pickle.UnpicklingError(f"a container sent a pickle of {module}.{name}")
+
+
+def harden() -> None:
+    """Have the SDK of this process send plain data, and open no pickle that a container sends.
+
+    :raises UsageError: where this version of the SDK has no such places, or was never tried.
+    """
+    import modal  # noqa: PLC0415 -- late: it takes a third of a second
+
+    version = tuple(int(part) for part in modal.__version__.split(".")[:2])
+    if not TESTED[0] <= version < TESTED[1]:
+        span = " up to, not including, ".join(".".join(map(str, each)) for each in TESTED)
+        raise UsageError(
+            f"modal {modal.__version__} is installed, and this version of pytest-remotegpu was "
+            f"tried with {span}: python -m pip install 'modal>={TESTED[0][0]}.{TESTED[0][1]},"
+            f"<{TESTED[1][0]}.{TESTED[1][1]}'"
+        )
+    try:
+        _replace(modal.exception.DeserializationError)
+    except (AttributeError, ImportError) as error:
+        raise UsageError(
+            f"modal {modal.__version__} can't be kept from opening what a container sends "
+            f"({error}); please report this, and install another version meanwhile: "
+            "python -m pip install modal==1.6.4"
+        ) from None
+
+
+def _replace(error_type: type[Exception]) -> None:
+    from modal import _serialization, dict, queue  # noqa: A004, PLC0415 -- as modal calls it; late
+    from modal._utils import function_utils  # noqa: PLC0415 -- late, as above
+    from modal_proto import api_pb2  # noqa: PLC0415 -- late, as above
+
+    def deserialize(data: bytes, client: object) -> Any:  # noqa: ARG001 -- the SDK's signature
+        """Open an exception of Python's own; refuse everything else."""
+        try:
+            found = _Exceptions(io.BytesIO(data)).load()
+        except Exception as error:  # noqa: BLE001 -- the border: bytes may do anything
+            raise error_type(f"refused: {error}") from None
+        if not isinstance(found, Exception):
+            raise error_type(f"refused: a container sent a pickle of {type(found).__name__}")
+        return found
+
+    plain = _serialization.deserialize_data_format
+    allowed = (api_pb2.DATA_FORMAT_CBOR, api_pb2.DATA_FORMAT_GENERATOR_DONE)
+
+    def deserialize_data_format(data: bytes, data_format: int, client: object) -> Any:
+        """Open plain data only."""
+        if data_format not in allowed:
+            name = api_pb2.DataFormat.Name(data_format)
+            raise error_type(f"refused: a container sent {name}, which is no plain data")
+        return plain(data, data_format, client)
+
+    def get_preferred_payload_format() -> int:
+        """Send plain data."""
+        return int(api_pb2.DATA_FORMAT_CBOR)
+
+    replaced = {
+        "deserialize": deserialize,
+        "deserialize_data_format": deserialize_data_format,
+        "get_preferred_payload_format": get_preferred_payload_format,
+    }
+    places = [
+        *((module, name) for module in (_serialization, function_utils) for name in replaced),
+        *((module, "deserialize") for module in (dict, queue)),
+    ]
+    for module, name in places:
+        getattr(module, name)  # there must be such a place
+    for module, name in places:
+        setattr(module, name, replaced[name])

@@ -1,0 +1,122 @@
+"""Which of Modal's GPUs a test gets: what ``--remote=modal:...`` names, and what a mark asks for.
+
+Values in, values out; knows the table of types, and neither the SDK nor pytest.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+from pytest_remotegpu import gpu
+from pytest_remotegpu.backends.modal import table
+from pytest_remotegpu.backends.modal.table import CardType
+from pytest_remotegpu.errors import SpecError, UsageError
+from pytest_remotegpu.gpu import Shape
+
+__all__ = ["cards", "choose", "parse"]
+
+FLASH: Final = 8.0
+"""The capability that FlashAttention-2 needs: Ampere or newer."""
+
+
+def parse(rest: str) -> tuple[CardType, ...]:
+    """Read ``TYPE`` or ``TYPE,TYPE``, where the first that is free is taken.
+
+    :param rest: what stands after ``modal:``; empty for the cheapest that does.
+    :raises SpecError: for a type that there is not, with those that look like it; for a count.
+    """
+    names = rest.split(",") if rest else []
+    return tuple(dict.fromkeys(_known(name, rest) for name in names))
+
+
+def _known(name: str, rest: str) -> CardType:
+    name = name.strip()
+    bare, colon, count = name.partition(":")
+    if colon:
+        raise SpecError(
+            f"--remote=modal:{rest} has a count; how many cards a test needs stands in its mark:"
+            f" gpu({count or 2}), and the option reads --remote=modal:{bare or 'A100'}"
+        )
+    found = table.find(name)
+    if found is not None:
+        return found
+    raise SpecError(f"--remote=modal:{rest} names {name!r}, {_unknown(name)}")
+
+
+def _unknown(name: str) -> str:
+    known = [*table.TYPES, *table.ALIASES]
+    close = difflib.get_close_matches(name.upper(), known, 3, 0.5)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"which is no GPU of Modal's; {hint}There are: {', '.join(sorted(known))}"
+
+
+def choose(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:
+    """Give the types of which the tests of a shape may have any, in the order of preference.
+
+    A mark's own types win over those that the option names. Where neither names any, it is the
+    cheapest that does.
+
+    :param named: as :func:`parse` gives them.
+    :raises UsageError: where no type does, with what each lacks and what would do.
+    """
+    if not shape.count:
+        return ()
+    wanted = _of_mark(shape.type) or named
+    if not wanted:
+        fitting = [card for card in table.TYPES.values() if not lacks(card, shape)]
+        wanted = tuple(sorted(fitting, key=lambda card: card.usd_per_second or float("inf"))[:1])
+    fitting = [card for card in wanted if not lacks(card, shape)]
+    if fitting:
+        return tuple(fitting)
+    texts = [f"{card.name} {lacks(card, shape)}" for card in wanted] or ["no type has that"]
+    raise UsageError(f"{shape} asked for, and {'; '.join(texts)}{_way_out(shape)}")
+
+
+def _of_mark(types: Iterable[str]) -> tuple[CardType, ...]:
+    found: list[CardType] = []
+    for name in types:
+        card = table.find(name)
+        more = [card] if card else _by_words(name)
+        if not more:
+            raise UsageError(f"gpu(type={name!r}) names a card, {_unknown(name)}")
+        found += more
+    return tuple(dict.fromkeys(found))
+
+
+def _by_words(name: str) -> list[CardType]:
+    """Find the types that a name of another kind means, such as ``NVIDIA A100-SXM4-80GB``."""
+    asked = gpu.words(name)
+    return [
+        card
+        for card in table.TYPES.values()
+        if gpu.words(card.name) <= asked or asked <= gpu.words(card.name)
+    ]
+
+
+def lacks(card: CardType, shape: Shape) -> str:
+    """Say in words what a type lacks for a shape; empty where it lacks nothing."""
+    if shape.count > card.most:
+        return f"has at most {card.most} in one container"
+    if shape.min_memory_gib > card.memory_gib:
+        return f"has {card.memory_gib:g} GiB"
+    if shape.min_capability > card.capability:
+        old = " (FlashAttention-2 needs 8.0)" if card.capability < FLASH else ""
+        return f"has capability {card.capability:.1f}{old}"
+    return ""
+
+
+def _way_out(shape: Shape) -> str:
+    fitting = [card for card in table.TYPES.values() if not lacks(card, shape)]
+    fitting.sort(key=lambda card: card.usd_per_second or float("inf"))
+    if not fitting:
+        return "; no type of Modal's does"
+    return f"; what does: --remote=modal:{fitting[0].name}" + (
+        f", or {', '.join(card.name for card in fitting[1:4])}" if fitting[1:] else ""
+    )
+
+
+def cards(types: Iterable[CardType], count: int) -> str:
+    """Write types as Modal reads them: ``H100:2``, several with commas; empty for none."""
+    return ",".join(card.name + (f":{count}" if count > 1 else "") for card in types)

@@ -1,0 +1,139 @@
+"""What can go wrong on purpose. Tests set it; the other rooms ask here."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from grpclib import GRPCError, Status
+
+from tests.loopback.wire import Caller, Message, Signal
+
+Blow = Literal["lose", "preempt"]
+
+
+@dataclass
+class Refusal:
+    """Answer an RPC with an error, `times` times (None: always)."""
+
+    method: str
+    status: Status
+    message: str
+    times: int | None = 1
+
+
+@dataclass
+class Strike:
+    """Hit a container after it has sent so many chunks in its current input."""
+
+    blow: Blow
+    after: int
+    times: int = 1
+
+
+@dataclass
+class Faults:
+    """All of them; what is set holds until it is unset or used up. Safe from any thread."""
+
+    token: tuple[str, str] = ("ak-loopback", "as-loopback")
+    delay: float = 0.0  # of each request of a client, seconds
+    slow: dict[str, float] = field(default_factory=dict)  # the same by RPC
+    start_delay: float | None = 0.0  # of each container; None: it never starts
+    no_capacity: set[str] = field(default_factory=set)  # GPU types that are not to be had
+    dropped: set[int] = field(default_factory=set)  # chunks by index, lost on their way
+    doubled: set[int] = field(default_factory=set)  # chunks that arrive twice
+    tamper_chunk: Callable[[Message], Message] | None = None
+    tamper_output: Callable[[Message], Message] | None = None
+    build_failure: str = ""  # the last lines of an image build that fails
+    refusals: list[Refusal] = field(default_factory=list)
+    strikes: list[Strike] = field(default_factory=list)
+    _changed: Signal = field(default_factory=Signal)
+    _closing: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    # ------------------------------------------------------------ for tests
+
+    def refuse(
+        self, method: str, status: Status, message: str = "", *, times: int | None = 1
+    ) -> None:
+        """Answer the next calls of an RPC (`"*"`: of any) with an error."""
+        with self._lock:
+            self.refusals.append(Refusal(method, status, message, times))
+
+    def lose(self, *, after: int = 0, times: int = 1) -> None:
+        """Kill a container once it has sent `after` chunks; at 0 when it has its input."""
+        with self._lock:
+            self.strikes.append(Strike("lose", after, times))
+
+    def preempt(self, *, after: int = 0, times: int = 1) -> None:
+        """Preempt a container once it has sent `after` chunks."""
+        with self._lock:
+            self.strikes.append(Strike("preempt", after, times))
+
+    def clear(self) -> None:
+        """Let nothing go wrong any more."""
+        fresh = Faults()
+        kept = {"token", "_changed", "_closing", "_lock"}
+        for name, value in vars(fresh).items():
+            if name not in kept:
+                setattr(self, name, value)
+
+    # ------------------------------------------------------------ for the rooms
+
+    def delay_of(self, method: str) -> float:
+        """Return how long a request of a client is under way."""
+        return self.slow.get(method, self.delay)
+
+    def check(self, method: str, caller: Caller) -> None:
+        """Raise what this request is to be answered with."""
+        if caller.container is None:
+            self._check_token(caller)
+        with self._lock:
+            for rule in self.refusals:
+                if rule.method in {method, "*"} and rule.times != 0:
+                    rule.times = None if rule.times is None else rule.times - 1
+                    raise GRPCError(rule.status, rule.message)
+
+    def _check_token(self, caller: Caller) -> None:
+        sent = caller.metadata.get("x-modal-token-id"), caller.metadata.get("x-modal-token-secret")
+        if sent != self.token:
+            raise GRPCError(
+                Status.UNAUTHENTICATED, "Token validation failed: the token is not known here"
+            )
+
+    def strike(self, sent: int) -> Blow | None:
+        """Return what hits a container that has sent so many chunks."""
+        with self._lock:
+            for rule in self.strikes:
+                if rule.times > 0 and sent >= rule.after:
+                    rule.times -= 1
+                    return rule.blow
+        return None
+
+    def first_available(self, ranked: list[Message]) -> Message:
+        """Choose among definitions by rank the first whose GPU is to be had."""
+        for definition in ranked:
+            if definition.resources.gpu_config.gpu_type not in self.no_capacity:
+                return definition
+        return ranked[0]
+
+    async def schedule(self, ranked: list[Message]) -> None:
+        """Wait as long as a container has to wait for its machine."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while not self._closing:
+            delay = self.start_delay
+            types = {each.resources.gpu_config.gpu_type for each in ranked}
+            if delay is not None and not types <= self.no_capacity:
+                left = begun + delay - loop.time()
+                if left <= 0:
+                    return
+                await self._changed.wait(left)
+            else:
+                await self._changed.wait(0.05)
+
+    def release(self) -> None:
+        """Stop all waits: the service closes."""
+        self._closing = True
+        self._changed.notify()

@@ -1,0 +1,328 @@
+"""Who runs what: a pool of containers for each function, one input in a container at a time."""
+
+import asyncio
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+
+from modal_proto import api_pb2
+
+from tests.loopback.apps import definitions, layout, stopped
+from tests.loopback.containers import Container, Launcher
+from tests.loopback.faults import Faults
+from tests.loopback.images import Images
+from tests.loopback.state import App, Function, Input, World
+from tests.loopback.wire import Message
+
+Result = api_pb2.GenericResult
+MOST_CONTAINERS = 8  # of a function that sets no limit itself: this is one machine
+SCALEDOWN = 60.0
+
+
+@dataclass
+class Limits:
+    """Time limits, with factors so that a test need not wait for them; seconds."""
+
+    crashes_of_input: int = 8  # the real service goes on without end
+    failed_starts: int = 3
+    timeout_scale: float = 1.0  # of a function's own time-out
+    interrupt_after: float = 30.0  # from the time-out
+    kill_after: float = 60.0
+    preempt_grace: float = 30.0  # from SIGINT to SIGKILL
+    scaledown_scale: float = 1.0
+    client_gone: float = 60.0  # an ephemeral app without a heartbeat
+
+
+@dataclass
+class Pool:
+    """The containers of one function with one set of options."""
+
+    function: Function
+    pending: deque[Input] = field(default_factory=deque)
+    containers: list[Container] = field(default_factory=list)
+    failed_starts: int = 0
+
+
+class Scheduler:
+    """Hands inputs to containers, starts them where some lack, and ends them."""
+
+    def __init__(self, world: World, images: Images, faults: Faults, limits: Limits) -> None:
+        self._world = world
+        self._images = images
+        self._faults = faults
+        self.limits = limits
+        self.pools: dict[str, Pool] = {}
+        self.containers: list[Container] = []
+        self.plane = False
+        self.launcher: Launcher | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    # ------------------------------------------------------------ inputs
+
+    def submit(self, input: Input) -> None:
+        """Queue an input for its pool."""
+        function = input.call.function
+        app = self._world.apps[function.app_id]
+        pool = self.pools.setdefault(function.id, Pool(function))
+        pool.function = function
+        if not app.live:
+            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
+            return
+        pool.pending.append(input)
+        self._pump(pool)
+
+    def finish(self, input: Input, result: Message, item: Message | None = None) -> None:
+        """Give an input its output, unless it has one."""
+        if input.output is not None:
+            return
+        if input.timed_out:
+            name = input.call.function.name
+            timeout = Result(
+                status=Result.GENERIC_STATUS_TIMEOUT, exception=f"{name} hit its time-out"
+            )
+            result, item = timeout, None
+        output = api_pb2.FunctionGetOutputsItem(
+            result=result,
+            idx=input.idx,
+            input_id=input.id,
+            task_id=input.deliveries[-1] if input.deliveries else "",
+            output_created_at=time.time(),
+            retry_count=input.attempt,
+        )
+        if item is not None:
+            output.data_format = item.data_format
+            output.input_started_at = item.input_started_at
+        input.output = output
+        input.call.outputs.append(output)
+        input.call.changed.notify()
+        self._release(input)
+
+    def _release(self, input: Input) -> None:
+        container, input.container = input.container, None
+        pool = self.pools.get(input.call.function.id)
+        if pool is not None and input in pool.pending:
+            pool.pending.remove(input)
+        if container is not None and container.current is input:
+            container.current = None
+            container.idle_since = time.monotonic()
+            self._later(self._scaledown(container), self._retire_if_idle, container)
+
+    def cancel(self, input: Input, terminate: bool) -> None:
+        """End an input as the client asks: through its container if one has it."""
+        container = input.container
+        if container is None or container.exit is not None:
+            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
+        elif terminate:
+            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
+            container.kill()
+        else:
+            container.cancelled.put_nowait(input.id)
+
+    # ------------------------------------------------------------ containers ask
+
+    async def next_input(self, container: Container) -> Message:
+        """Answer a container that has room; wait until there is something, or its end."""
+        container.asked = True
+        pool = self.pools[container.function.id]
+        pool.failed_starts = 0
+        if container.draining:
+            return _kill_switch()
+        future = container.waiting = asyncio.get_running_loop().create_future()
+        self._pump(pool)
+        self._later(self._scaledown(container), self._retire_if_idle, container)
+        return await future
+
+    def _deliver(self, input: Input, container: Container) -> None:
+        assert container.waiting is not None
+        input.container, container.current = container, input
+        input.deliveries.append(container.id)
+        container.inputs.append(input.id)
+        item = api_pb2.FunctionGetInputsItem(
+            input_id=input.id,
+            input=input.item,
+            function_call_id=input.call.id,
+            function_call_invocation_type=input.call.invocation_type,
+            retry_count=input.retry_count,
+            function_map_idx=input.idx,
+            attempt_token=input.token if input.call.from_input_plane else "",
+            from_input_plane=input.call.from_input_plane,
+        )
+        container.waiting.set_result(api_pb2.FunctionGetInputsResponse(inputs=[item]))
+        container.waiting = None
+        seconds = container.definition.timeout_secs * self.limits.timeout_scale
+        if seconds:
+            self._later(seconds, self._time_out, container, input)
+
+    # ------------------------------------------------------------ the pump
+
+    def _pump(self, pool: Pool) -> None:
+        for container in pool.containers:
+            if pool.pending and container.free and container.waiting is not None:
+                self._deliver(pool.pending.popleft(), container)
+        free = sum(container.free for container in pool.containers)
+        wanted = len(pool.pending) - free
+        for _ in range(wanted):
+            most = definitions(pool.function, self._world)[0].autoscaler_settings.max_containers
+            running = sum(not container.draining for container in pool.containers)
+            if self._closing or running >= (most or MOST_CONTAINERS):
+                return
+            self._start(pool)
+
+    def _start(self, pool: Pool) -> None:
+        ranked = definitions(pool.function, self._world)
+        container = Container(
+            id=self._world.id("ta"),
+            function=pool.function,
+            definition=self._faults.first_available(ranked),
+            root=self._world.folder / "containers" / str(len(self.containers)),
+        )
+        pool.containers.append(container)
+        self.containers.append(container)
+        self._spawn(self._live(pool, container))
+
+    async def _live(self, pool: Pool, container: Container) -> None:
+        await self._faults.schedule(definitions(pool.function, self._world))
+        container.definition = self._faults.first_available(
+            definitions(pool.function, self._world)
+        )
+        app = self._world.apps[container.function.app_id]
+        if not container.draining and app.live:
+            assert self.launcher is not None
+            built = self._images.built(container.definition.image_id)
+            described = layout(self._world, app)
+            await self.launcher.run(container, built, described, self.plane)
+        self._gone(pool, container)
+
+    def _gone(self, pool: Pool, container: Container) -> None:
+        if container.exit is None:
+            container.exit = 0
+            container.ended.set()
+        pool.containers.remove(container)
+        input, container.current = container.current, None
+        if input is not None and input.output is None:
+            self._lost(pool, input, container)
+        elif not container.asked and not container.draining:
+            self._failed_start(pool, container)
+        self._pump(pool)
+
+    def _lost(self, pool: Pool, input: Input, container: Container) -> None:
+        input.container = None
+        input.crashes += 1
+        app = self._world.apps[pool.function.app_id]
+        if input.timed_out:
+            self.finish(input, Result(status=Result.GENERIC_STATUS_TIMEOUT))
+        elif not app.live:
+            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
+        elif input.crashes >= self.limits.crashes_of_input:
+            text = f"container {container.id} exited with {container.exit}, again and again"
+            self.finish(
+                input, Result(status=Result.GENERIC_STATUS_INTERNAL_FAILURE, exception=text)
+            )
+        else:
+            input.retry_count += 1
+            pool.pending.appendleft(input)
+
+    def _failed_start(self, pool: Pool, container: Container) -> None:
+        pool.failed_starts += 1
+        if pool.failed_starts < self.limits.failed_starts:
+            return
+        text = f"container {container.id} exited with {container.exit} before it took an input"
+        result = container.result or Result(
+            status=Result.GENERIC_STATUS_INTERNAL_FAILURE, exception=text
+        )
+        for input in list(pool.pending):
+            self.finish(input, result)
+        pool.failed_starts = 0
+
+    # ------------------------------------------------------------ ends
+
+    def _scaledown(self, container: Container) -> float:
+        window = container.definition.autoscaler_settings.scaledown_window
+        return float(window or SCALEDOWN) * self.limits.scaledown_scale
+
+    def _retire_if_idle(self, container: Container) -> None:
+        if container.waiting is None or container.waiting.done():
+            return
+        window = self._scaledown(container)
+        idle = time.monotonic() - container.idle_since
+        if idle < window - 0.001:
+            return
+        self.retire(container)
+
+    def retire(self, container: Container) -> None:
+        """Let a container end by itself, once it has nothing to do."""
+        container.draining = True
+        if container.waiting is not None and not container.waiting.done():
+            container.waiting.set_result(_kill_switch())
+
+    def _time_out(self, container: Container, input: Input) -> None:
+        if container.current is not input:
+            return
+        input.timed_out = True
+        container.signal(signal.SIGUSR1)
+
+        def still(act: Callable[[], None]) -> None:
+            if container.current is input:
+                act()
+
+        limits = self.limits
+        interrupt = lambda: container.signal(signal.SIGINT)  # noqa: E731 -- two of a kind
+        self._later(limits.interrupt_after, still, interrupt)
+        self._later(limits.kill_after, still, container.kill)
+
+    def preempt(self, container: Container) -> None:
+        """Take the machine away: SIGINT, then SIGKILL; its input goes to another container."""
+        container.draining = True
+        container.signal(signal.SIGINT)
+        self._later(self.limits.preempt_grace, container.kill)
+
+    def stop_app(self, app: App) -> None:
+        """End an app with all that runs in it."""
+        stopped(self._world, app)
+        for pool in self.pools.values():
+            if pool.function.app_id == app.id:
+                self._stop_pool(pool)
+
+    def _stop_pool(self, pool: Pool) -> None:
+        inputs = [*pool.pending, *(each.current for each in pool.containers if each.current)]
+        for container in pool.containers:
+            container.kill()
+        for input in inputs:
+            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
+
+    def end_abandoned(self) -> None:
+        """Stop the ephemeral apps whose client has fallen silent."""
+        horizon = time.monotonic() - self.limits.client_gone
+        for app in list(self._world.apps.values()):
+            ephemeral = app.state in {
+                api_pb2.APP_STATE_EPHEMERAL,
+                api_pb2.APP_STATE_INITIALIZING,
+            }
+            if ephemeral and app.last_seen < horizon:
+                self.stop_app(app)
+
+    async def close(self) -> None:
+        """End everything, and wait until nothing is left."""
+        self._closing = True
+        self._faults.release()
+        for pool in self.pools.values():
+            self._stop_pool(pool)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _spawn(self, job: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _later(self, seconds: float, act: Callable[..., None], *args: object) -> None:
+        asyncio.get_running_loop().call_later(seconds, act, *args)
+
+
+def _kill_switch() -> Message:
+    return api_pb2.FunctionGetInputsResponse(
+        inputs=[api_pb2.FunctionGetInputsItem(kill_switch=True)]
+    )

@@ -1,0 +1,97 @@
+"""Which of Modal's GPUs a test gets."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_remotegpu.backends.modal import spec, table
+from pytest_remotegpu.errors import SpecError, UsageError
+from pytest_remotegpu.gpu import Shape
+
+NAMES = [*table.TYPES, *table.ALIASES]
+
+
+def chosen(rest: str, shape: Shape) -> str:
+    return spec.cards(spec.choose(spec.parse(rest), shape), shape.count)
+
+
+@pytest.mark.parametrize(
+    ("rest", "shape", "cards"),
+    [
+        ("T4", Shape(), "T4"),
+        ("a100", Shape(), "A100-40GB"),
+        ("A100-80GB", Shape(2), "A100-80GB:2"),
+        ("H100!", Shape(), "H100!"),
+        ("H100, A100-80GB", Shape(2), "H100:2,A100-80GB:2"),
+        ("T4", Shape(0), ""),
+        ("", Shape(), "T4"),
+        ("", Shape(min_memory_gib=60), "A100-80GB"),
+        ("T4,L4", Shape(min_capability=8.0), "L4"),
+        ("T4", Shape(type=("H100",)), "H100"),
+        ("T4", Shape(type=("NVIDIA A100-SXM4-80GB",)), "A100-80GB"),
+        ("T4", Shape(type=("L4", "A10G")), "L4,A10"),
+    ],
+)
+def test_what_a_test_gets(rest: str, shape: Shape, cards: str) -> None:
+    assert chosen(rest, shape) == cards
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [
+        ("A100-80", "did you mean A100-80GB"),
+        ("H1000", "did you mean H100"),
+        ("T4,V100", "'V100', which is no GPU of Modal's"),
+        ("T4,", "names ''"),
+        ("A100:2", re.escape("gpu(2), and the option reads --remote=modal:A100")),
+    ],
+)
+def test_what_it_can_not_name(rest: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        spec.parse(rest)
+
+
+@pytest.mark.parametrize(
+    ("rest", "shape", "words"),
+    [
+        ("A10", Shape(8), "A10 has at most 4 in one container; what does: --remote=modal:T4"),
+        ("T4", Shape(9), "no type of Modal's does"),
+        ("A100", Shape(min_memory_gib=60), "A100-40GB has 40 GiB; .*--remote=modal:A100-80GB"),
+        ("T4", Shape(min_capability=8.0), "T4 has capability 7.5 .FlashAttention-2 needs 8.0.*A10"),
+        ("T4", Shape(type=("V100",)), "type='V100'.* names a card, which is no GPU of Modal's"),
+    ],
+)
+def test_what_no_card_does(rest: str, shape: Shape, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        chosen(rest, shape)
+
+
+@given(
+    st.lists(st.sampled_from(NAMES), max_size=3),
+    st.integers(0, 10),
+    st.floats(0, 200),
+    st.sampled_from([0.0, 7.5, 8.0, 9.0, 12.0, 13.0]),
+)
+def test_what_is_given_has_what_was_asked_for(
+    names: list[str], count: int, memory: float, capability: float
+) -> None:
+    shape = Shape(count, min_memory_gib=memory, min_capability=capability)
+    named = spec.parse(",".join(names))
+    if not any(not spec.lacks(card, shape) for card in named or table.TYPES.values()) and count:
+        with pytest.raises(UsageError):
+            spec.choose(named, shape)
+        return
+    found = spec.choose(named, shape)
+    assert all(not spec.lacks(card, shape) for card in found)
+    assert bool(found) == bool(count)
+    assert not named or set(found) <= set(named)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_name_is_known_in_any_case(name: str) -> None:
+    assert spec.parse(name.lower()) == spec.parse(name)
+    assert len(spec.parse(f"{name},{name}")) == 1
