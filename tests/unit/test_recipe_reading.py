@@ -25,6 +25,7 @@ from pytest_remotegpu.recipe import (
 )
 
 HERE = Here("3.12", "9.2.0", "0.1", ("msgspec>=0.20", "pytest>=8.4", 'x; extra == "modal"'))
+MODAL = {"modal": "1.6.4"}
 Write = Callable[..., Path]
 
 LOCK = """
@@ -321,19 +322,19 @@ def test_only_what_makes_a_difference_makes_another_name(write: Write) -> None:
         {"requirements": ["uv.lock"]},
         {"image": ["Dockerfile"]},
     ]
-    before = [fingerprint(recipe_of(root, **kind)) for kind in kinds]
+    before = [fingerprint(recipe_of(root, **kind), {}) for kind in kinds]
     write(
         requirements_dot_txt="# new\nnumpy  # why\n",
         pyproject_dot_toml=PYPROJECT + "[tool.ruff]\nline-length = 7\n",
         test_x_dot_py="x = 1",
     )
-    assert [fingerprint(recipe_of(root, **kind)) for kind in kinds] == before
+    assert [fingerprint(recipe_of(root, **kind), {}) for kind in kinds] == before
     write(
         requirements_dot_txt="numpy<3\n",
         uv_dot_lock=LOCK.replace("2.10", "2.11"),
         a_dot_cfg="2",
     )
-    after = [fingerprint(recipe_of(root, **kind)) for kind in kinds]
+    after = [fingerprint(recipe_of(root, **kind), {}) for kind in kinds]
     assert not set(after) & set(before)
     assert len({*after, *before}) == 6
 
@@ -344,25 +345,25 @@ def test_the_place_of_a_project_makes_no_difference(tmp_path: Path) -> None:
         root = tmp_path / folder
         root.mkdir()
         (root / "Dockerfile").write_text("FROM python:3.12\n")
-        names.append(fingerprint(recipe_of(root, image=["Dockerfile"]), "modal 1.6.4"))
+        names.append(fingerprint(recipe_of(root, image=["Dockerfile"]), MODAL))
     assert names[0] == names[1]
 
 
 def test_versions_of_python_package_and_client_make_a_difference(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path)
     others = [
-        fingerprint(recipe, "modal 1.6.4"),
-        fingerprint(recipe, "modal 1.6.5"),
-        fingerprint(recipe),
-        fingerprint(recipe_of(tmp_path, replace(HERE, python="3.13"))),
-        fingerprint(recipe_of(tmp_path, replace(HERE, package="0.2"))),
-        fingerprint(recipe_of(tmp_path, replace(HERE, pytest="9.2.1"))),
-        fingerprint(recipe_of(tmp_path, secrets=["a"])),
-        fingerprint(recipe_of(tmp_path, secrets=["env:A"])),
-        fingerprint(recipe_of(tmp_path, volumes=["a:/a"])),
-        fingerprint(recipe_of(tmp_path, volumes=["a:/a:ro"])),
-        fingerprint(recipe_of(tmp_path, image=["env: A=1"])),
-        fingerprint(recipe_of(tmp_path, image=["env: A=2"])),
+        fingerprint(recipe, MODAL),
+        fingerprint(recipe, {"modal": "1.6.5"}),
+        fingerprint(recipe, {}),
+        fingerprint(recipe_of(tmp_path, replace(HERE, python="3.13")), {}),
+        fingerprint(recipe_of(tmp_path, replace(HERE, package="0.2")), {}),
+        fingerprint(recipe_of(tmp_path, replace(HERE, pytest="9.2.1")), {}),
+        fingerprint(recipe_of(tmp_path, secrets=["a"]), {}),
+        fingerprint(recipe_of(tmp_path, secrets=["env:A"]), {}),
+        fingerprint(recipe_of(tmp_path, volumes=["a:/a"]), {}),
+        fingerprint(recipe_of(tmp_path, volumes=["a:/a:ro"]), {}),
+        fingerprint(recipe_of(tmp_path, image=["env: A=1"]), {}),
+        fingerprint(recipe_of(tmp_path, image=["env: A=2"]), {}),
     ]
     assert len(set(others)) == len(others)
 
@@ -376,16 +377,16 @@ def test_order_counts_where_it_matters_only(names: list[str], random: Any) -> No
     one = declare([], [f"apt: {' '.join(names)}"], names, [f"{n}:/{n}" for n in names])
     two = declare([], [f"apt: {' '.join(mixed)}"], mixed, [f"{n}:/{n}" for n in mixed])
     here = Path("/nonexistent")
-    assert fingerprint(read(here, one, HERE)) == fingerprint(read(here, two, HERE))
+    assert fingerprint(read(here, one, HERE), {}) == fingerprint(read(here, two, HERE), {})
     lines = [Recipe(preload=tuple(order)) for order in (names, mixed)]
-    assert (fingerprint(lines[0]) == fingerprint(lines[1])) == (names == mixed)
+    assert (fingerprint(lines[0], {}) == fingerprint(lines[1], {})) == (names == mixed)
 
 
 # why it is another one
 
 
 def test_nothing_that_differs_gives_no_reason(tmp_path: Path) -> None:
-    plain = to_plain(recipe_of(tmp_path), "modal 1.6.4")
+    plain = to_plain(recipe_of(tmp_path), MODAL)
     assert why(json.loads(json.dumps(plain)), plain) == []
     assert why(None, plain) == ["no environment of this project is known here"]
     assert why({}, plain) == ["no environment of this project is known here"]
@@ -397,7 +398,7 @@ def changed(write: Write, before: dict[str, Any], after: dict[str, Any]) -> list
     for state in (before, after):
         lines = {key: value for key, value in state.items() if isinstance(value, list)}
         root = write(**{key: value for key, value in state.items() if isinstance(value, str)})
-        plain.append(to_plain(recipe_of(root, **lines), "modal 1.6.4"))
+        plain.append(to_plain(recipe_of(root, **lines), MODAL))
     return why(json.loads(json.dumps(plain[0])), plain[1])
 
 
@@ -464,12 +465,12 @@ def test_a_difference_is_said_in_words(
 
 
 def test_versions_are_said_too(tmp_path: Path) -> None:
-    before = to_plain(recipe_of(tmp_path), "modal 1.6.3")
-    after = to_plain(recipe_of(tmp_path, Here("3.13", "9.3.0", "0.2", ())), "modal 1.6.4")
+    before = to_plain(recipe_of(tmp_path), {"modal": "1.6.3"})
+    after = to_plain(recipe_of(tmp_path, Here("3.13", "9.3.0", "0.2", ())), MODAL)
     assert why(before, after) == [
         "Python changed: 3.12 -> 3.13",
         "pytest-remotegpu changed: 0.1 -> 0.2",
-        "the provider's client changed: modal 1.6.3 -> modal 1.6.4",
+        "modal changed: 1.6.3 -> 1.6.4",
         "needed by pytest-remotegpu: msgspec removed",
         "needed by pytest-remotegpu: pytest ==9.2.0 -> ==9.3.0",
     ]
@@ -501,5 +502,5 @@ def test_there_is_a_reason_exactly_where_there_is_another_name(one: Recipe, two:
     same_own = set(one.own) == set(two.own) and set(one.volumes) == set(two.volumes)
     if same_own and (one.own, one.volumes) != (two.own, two.volumes):
         return
-    differs = fingerprint(one) != fingerprint(two)
-    assert bool(why(to_plain(one), to_plain(two))) is differs
+    differs = fingerprint(one, {}) != fingerprint(two, {})
+    assert bool(why(to_plain(one, MODAL), to_plain(two, MODAL))) is differs

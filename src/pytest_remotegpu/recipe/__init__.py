@@ -10,17 +10,31 @@ from pytest_remotegpu.recipe.fingerprint import fingerprint
 from pytest_remotegpu.recipe.needs import Here
 from pytest_remotegpu.recipe.reading import read
 from pytest_remotegpu.recipe.reasons import to_plain, why
-from pytest_remotegpu.recipe.values import Base, Files, Recipe, UvProject, Volume
+from pytest_remotegpu.recipe.steps import Image
+from pytest_remotegpu.recipe.values import (
+    Base,
+    Files,
+    Recipe,
+    Step,
+    UvProject,
+    Volume,
+    decode,
+    encode,
+)
 
 __all__ = [
     "Base",
     "Declared",
     "Files",
     "Here",
+    "Image",
     "Recipe",
+    "Step",
     "UvProject",
     "Volume",
     "declare",
+    "decode",
+    "encode",
     "fingerprint",
     "read",
     "to_plain",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
 
@@ -20,10 +21,11 @@ LENGTH: Final = 12
 NO_DIFFERENCE: Final = ("notes",)
 
 
-def fingerprint(recipe: Recipe, *more: str) -> str:
+def fingerprint(recipe: Recipe, more: Mapping[str, str]) -> str:
     """Name a recipe.
 
-    :param more: what else the environment depends on, such as the version of the provider's client.
+    :param more: what else the environment depends on, by name, such as the version of the
+        provider's client.
     """
     data = asdict(recipe)
     for name in NO_DIFFERENCE:
@@ -33,6 +35,9 @@ def fingerprint(recipe: Recipe, *more: str) -> str:
         data["uv"]["pins"] = ()  # follow from the lock file
         data["uv"]["path"] = ""
     data["files"]["sources"] = ()  # their lines count, not their names
+    for step in data["steps"]:
+        if step["files"]:  # what is copied counts, not from where
+            step["args"] = step["args"][1:]
     data["base"]["dockerfile"] = bool(recipe.base.dockerfile)
-    text = json.dumps([data, more], sort_keys=True, ensure_ascii=True, default=os.fspath)
+    text = json.dumps([data, dict(more)], sort_keys=True, ensure_ascii=True, default=os.fspath)
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]

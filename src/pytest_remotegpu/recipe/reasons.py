@@ -7,6 +7,8 @@ passwords. Values in, values out.
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -14,7 +16,7 @@ from typing import Any, Final
 from packaging.utils import canonicalize_name
 
 from pytest_remotegpu.recipe.requirements import parsed, shown
-from pytest_remotegpu.recipe.values import Recipe
+from pytest_remotegpu.recipe.values import Recipe, Step
 
 __all__ = ["to_plain", "why"]
 
@@ -26,7 +28,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] if text else ""
 
 
-def to_plain(recipe: Recipe, *more: str) -> dict[str, Any]:
+def to_plain(recipe: Recipe, more: Mapping[str, str]) -> dict[str, Any]:
     """Give what :func:`why` compares, as dicts, lists and texts.
 
     :param more: as :func:`pytest_remotegpu.recipe.fingerprint` gets it.
@@ -35,7 +37,7 @@ def to_plain(recipe: Recipe, *more: str) -> dict[str, Any]:
     return {
         "python": recipe.python,
         "package": recipe.package,
-        "more": list(more),
+        "more": dict(more),
         "base": base.reference or base.dockerfile or "a plain image",
         "adds_python": base.adds_python,
         "dockerfile": _digest(base.text),
@@ -52,10 +54,16 @@ def to_plain(recipe: Recipe, *more: str) -> dict[str, Any]:
         "constraints": dict(_named(recipe.files.constraints)),
         "own": dict(_named(recipe.own)),
         "variables": {name: _digest(f"{name}={value}") for name, value in recipe.variables},
+        "steps": [_step(step) for step in recipe.steps],
         "secrets": [*recipe.secrets, *(f"env:{name}" for name in recipe.local_secrets)],
         "volumes": {volume.path: _volume(asdict(volume)) for volume in recipe.volumes},
         "preload": list(recipe.preload),
     }
+
+
+def _step(step: Step) -> str:
+    """Name a step, and tell its values and files apart; values may be for nobody's eyes."""
+    return f"{step.method} ({_digest(json.dumps(asdict(step), default=os.fspath))[:6]})"
 
 
 def _volume(volume: Mapping[str, Any]) -> str:
@@ -92,9 +100,10 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
     for key, name in (("python", "Python"), ("package", "pytest-remotegpu"), ("base", "the image")):
         if before.get(key) != now[key]:
             yield f"{name} changed: {before.get(key) or 'unknown'} -> {now[key]}"
-    if before.get("more") != now["more"]:
-        old, new = " ".join(before.get("more") or ["unknown"]), " ".join(now["more"])
-        yield f"the provider's client changed: {old} -> {new}"
+    for name, new in now["more"].items():
+        old = (before.get("more") or {}).get(name)
+        if old != new:
+            yield f"{name} changed: {old or 'unknown'} -> {new}"
     if before.get("adds_python") != now["adds_python"] and before.get("base") == now["base"]:
         yield "Python is " + ("added to the image" if now["adds_python"] else "the image's own")
     if before.get("dockerfile") != now["dockerfile"] and before.get("base") == now["base"]:
@@ -109,6 +118,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
     yield from _tables("constraint", before.get("constraints"), now["constraints"])
     yield from _tables("needed by pytest-remotegpu:", before.get("own"), now["own"])
     yield from _tables("variable", before.get("variables"), now["variables"], "")
+    yield from _lists("step of pytest_remotegpu_modal_image:", before.get("steps"), now["steps"])
     yield from _lists("secret", before.get("secrets"), now["secrets"])
     yield from _tables("volume at", before.get("volumes"), now["volumes"])
     yield from _lists("module imported ahead:", before.get("preload"), now["preload"])

@@ -6,9 +6,11 @@ Values only: must not read a file, and knows nothing of pytest or of any provide
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["Base", "Copied", "Files", "Recipe", "UvProject", "Volume"]
+import msgspec
+
+__all__ = ["Base", "Copied", "Files", "Recipe", "Step", "UvProject", "Volume", "decode", "encode"]
 
 SLIM: Final = ""
 """The reference of a base that the provider may choose: a plain one, with the wanted Python."""
@@ -91,6 +93,20 @@ class Volume:
 
 
 @dataclass(frozen=True)
+class Step:
+    """Something that a project's hook does to the image.
+
+    :ivar method: by name. :ivar args: plain data. :ivar kwargs: likewise.
+    :ivar files: those that it copies, with their digests.
+    """
+
+    method: str
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    files: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Recipe:
     """All that makes the far environment; the project's own files are no part of it.
 
@@ -98,6 +114,7 @@ class Recipe:
     :ivar apt: packages of the distribution.
     :ivar own: requirements of this package itself, pytest's version among them.
     :ivar variables: names and values of variables that the image sets; none of them is secret.
+    :ivar steps: what a project's hook does to the image after all that.
     :ivar secrets: names at the provider. :ivar local_secrets: names of variables of this process
         whose values are handed over; no value is ever in here.
     :ivar preload: modules that a warm process imports ahead.
@@ -112,6 +129,7 @@ class Recipe:
     files: Files = Files()
     own: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
+    steps: tuple[Step, ...] = ()
     secrets: tuple[str, ...] = ()
     local_secrets: tuple[str, ...] = ()
     volumes: tuple[Volume, ...] = ()
@@ -126,3 +144,17 @@ class Recipe:
             for name in self.local_secrets
             if name in self.files.variables or name.startswith(OF_INSTALLERS)
         )
+
+
+def encode(recipe: Recipe) -> dict[str, Any]:
+    """Give a recipe as data for JSON."""
+    data: dict[str, Any] = msgspec.to_builtins(recipe)
+    return data
+
+
+def decode(data: Any) -> Recipe:
+    """Undo :func:`encode`.
+
+    :raises msgspec.ValidationError: for data of another kind.
+    """
+    return msgspec.convert(data, Recipe)
