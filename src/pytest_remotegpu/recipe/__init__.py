@@ -5,11 +5,11 @@ A recipe is made of values only, so that a backend may turn it into whatever its
 
 from __future__ import annotations
 
-from pytest_remotegpu.recipe.declared import Declared, declare
+from pytest_remotegpu.recipe.declared import Declared, declare, local_secrets
 from pytest_remotegpu.recipe.fingerprint import fingerprint
 from pytest_remotegpu.recipe.needs import Here
 from pytest_remotegpu.recipe.reading import read
-from pytest_remotegpu.recipe.reasons import to_plain, why
+from pytest_remotegpu.recipe.reasons import names, to_plain, why
 from pytest_remotegpu.recipe.steps import Image
 from pytest_remotegpu.recipe.values import (
     Base,
@@ -36,6 +36,8 @@ __all__ = [
     "decode",
     "encode",
     "fingerprint",
+    "local_secrets",
+    "names",
     "read",
     "to_plain",
     "why",

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.recipe.values import Volume
 
-__all__ = ["Declared", "Image", "Source", "declare"]
+__all__ = ["Declared", "Image", "Source", "declare", "is_dockerfile", "local_secrets"]
 
 REQUIREMENTS: Final = "remotegpu_requirements"
 IMAGE: Final = "remotegpu_image"
@@ -107,10 +107,15 @@ def declare(
         sources=_sources(_lines(requirements)),
         image=_image(_lines(image)),
         secrets=tuple(sorted(name for name in names if not name.startswith(LOCAL))),
-        local_secrets=tuple(
-            sorted(name.removeprefix(LOCAL) for name in names if name.startswith(LOCAL))
-        ),
+        local_secrets=local_secrets(names),
         volumes=_volumes(_lines(volumes)),
+    )
+
+
+def local_secrets(lines: Iterable[str]) -> tuple[str, ...]:
+    """Give the names of variables of this process among the lines of ``remotegpu_secrets``."""
+    return tuple(
+        sorted(line.removeprefix(LOCAL) for line in _lines(lines) if line.startswith(LOCAL))
     )
 
 

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from pytest_remotegpu.recipe.requirements import parsed, shown
 from pytest_remotegpu.recipe.values import Recipe, Step
 
-__all__ = ["to_plain", "why"]
+__all__ = ["names", "to_plain", "why"]
 
 MOST: Final = 8
 """Differences of one kind that are named."""
@@ -26,6 +26,14 @@ MOST: Final = 8
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] if text else ""
+
+
+def names(recipe: Recipe) -> set[str]:
+    """Give the packages that a recipe names, by their normal names."""
+    lines = (*recipe.files.lines, *recipe.own)
+    named = [requirement.name for requirement in map(parsed, lines) if requirement is not None]
+    pins = [name for name, _version in recipe.uv.pins] if recipe.uv is not None else []
+    return {canonicalize_name(name) for name in (*named, *pins)}
 
 
 def to_plain(recipe: Recipe, more: Mapping[str, str]) -> dict[str, Any]:
