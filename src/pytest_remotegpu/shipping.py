@@ -118,11 +118,23 @@ class Shipping:
         )
         self.snapshot = snapshot.take(self._config.rootpath, rules)
         self.notes += self.snapshot.notes
-        if not Path(self.start.cwd).is_relative_to(self._config.rootpath):
+        if self._far_cwd() is None:
             raise UsageError(
                 f"the working directory {self.start.cwd!r} is outside the project "
-                f"{str(self._config.rootpath)!r}, which is what is sent; run pytest inside it"
+                f"{str(self._config.rootpath)!r}, which is what is sent, and not above it; run "
+                "pytest inside it"
             )
+
+    def _far_cwd(self) -> str | None:
+        """Give the working directory as seen from the project's root; ``None`` where it can't be.
+
+        Above the root, in a folder that is there for this session only, nothing else is sent.
+        """
+        root, cwd = self._config.rootpath, Path(self.start.cwd)
+        if cwd.is_relative_to(root):
+            return str(cwd.relative_to(root))
+        above = len(root.relative_to(cwd).parts) if root.is_relative_to(cwd) else 0
+        return str(Path(*[".."] * above)) if above else None
 
     def environ(self) -> dict[str, str]:
         """Give the variables for the far side, as hooks have left them."""
@@ -165,7 +177,7 @@ class Shipping:
             worker=worker.name,
             nonce=worker.nonce,
             gpus=worker.shape.count,
-            cwd=self.start.cwd if here else str(Path(self.start.cwd).relative_to(root)),
+            cwd=self.start.cwd if here else self._far_cwd() or ".",
             root=str(root),
             tree=None
             if self.snapshot is None

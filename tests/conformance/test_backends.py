@@ -9,6 +9,7 @@ import pytest
 
 import fakes
 import sshd
+from loopback import LoopbackModal
 from pytest_remotegpu import backends
 from pytest_remotegpu.backends.base import Backend, Site
 from pytest_remotegpu.testing import BackendConformance
@@ -24,6 +25,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Sshd]:
         pytest.skip(reason)
     with sshd.serving(tmp_path_factory.mktemp("sshd")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackModal]:
+    """Have a service that Modal's client takes for the real one."""
+    with LoopbackModal(tmp_path_factory.mktemp("modal")) as service:
+        yield service
 
 
 class TestLocalCpu(BackendConformance):
@@ -65,6 +73,25 @@ class TestSsh(BackendConformance):
     @pytest.fixture(params=[sshd.HOST, "closedbox"], ids=["no interpreter", "no connection"])
     def unable(self, request: pytest.FixtureRequest) -> Backend:
         return backends.find("ssh", request.param, NOWHERE)
+
+
+class TestModal(BackendConformance):
+    """Modal's real client and container entrypoint, and a service of ours on loopback."""
+
+    @pytest.fixture(autouse=True)
+    def _known(self, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let Modal's client find the service, before anything asks for the environment."""
+        for name, value in service.environ.items():
+            monkeypatch.setenv(name, value)
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return backends.find("modal", "T4", SITE)
+
+    @pytest.fixture
+    def unable(self, monkeypatch: pytest.MonkeyPatch) -> Backend:
+        monkeypatch.setenv("MODAL_SERVER_URL", "http://127.0.0.1:9")
+        return backends.find("modal", "T4", SITE)
 
 
 class TestOneRequest(BackendConformance):

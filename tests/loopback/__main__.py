@@ -15,7 +15,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from tests.loopback.service import LoopbackModal
+from .service import LoopbackModal
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
-from tests.loopback.objects import CREATES, held
-from tests.loopback.state import App, Deploy, Function, World, digest
-from tests.loopback.wire import Caller, Message, rpc
+
+from .objects import CREATES, held
+from .state import App, Deploy, Function, World, digest
+from .wire import Caller, Message, rpc
 
 GPUS = (
     *("T4", "L4", "A10", "A10G", "L40S", "A100", "A100-40GB", "A100-80GB", "RTX-PRO-6000"),

@@ -6,8 +6,9 @@ import hashlib
 from aiohttp import web
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
-from tests.loopback.state import World
-from tests.loopback.wire import Caller, Message, rpc
+
+from .state import World
+from .wire import Caller, Message, rpc
 
 LARGEST = 1 << 30
 

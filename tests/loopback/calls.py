@@ -7,11 +7,11 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
-from tests.loopback.faults import Faults
-from tests.loopback.objects import held
-from tests.loopback.scheduling import Scheduler
-from tests.loopback.state import Call, Input, World
-from tests.loopback.wire import Caller, Message, rpc
+from .faults import Faults
+from .objects import held
+from .scheduling import Scheduler
+from .state import Call, Input, World
+from .wire import Caller, Message, rpc
 
 STREAM_SECONDS = 55.0  # that the service holds a stream or a poll open
 
@@ -32,11 +32,11 @@ class Calls:
 
     def add(self, call: Call, item: Message) -> Input:
         """Give a call an input, and let it be run."""
-        input = Input(f"in-{self._world.id('x')[2:]}:{item.idx}", call, item.idx, item.input)
-        self._world.inputs[input.id] = input
-        call.inputs.append(input)
-        self._scheduler.submit(input)
-        return input
+        entry = Input(f"in-{self._world.id('x')[2:]}:{item.idx}", call, item.idx, item.input)
+        self._world.inputs[entry.id] = entry
+        call.inputs.append(entry)
+        self._scheduler.submit(entry)
+        return entry
 
     @rpc
     async def function_map(self, request: Message, _: Caller) -> Message:
@@ -45,7 +45,7 @@ class Calls:
         definition = call.function.data.ranked_functions[0].function
         return api_pb2.FunctionMapResponse(
             function_call_id=call.id,
-            pipelined_inputs=[_receipt(input) for input in inputs],
+            pipelined_inputs=[_receipt(entry) for entry in inputs],
             retry_policy=definition.retry_policy,
             function_call_jwt=call.id,
             sync_client_retries_enabled=True,
@@ -56,24 +56,24 @@ class Calls:
     async def function_put_inputs(self, request: Message, _: Caller) -> Message:
         call = held(self._world.calls, request.function_call_id)
         inputs = [self.add(call, item) for item in request.inputs]
-        return api_pb2.FunctionPutInputsResponse(inputs=[_receipt(input) for input in inputs])
+        return api_pb2.FunctionPutInputsResponse(inputs=[_receipt(entry) for entry in inputs])
 
     @rpc
     async def function_retry_inputs(self, request: Message, _: Caller) -> Message:
         jwts = []
         for item in request.inputs:
-            input = held(self._world.inputs, item.input_jwt.partition("/")[0])
-            self.retry(input)
-            jwts.append(_receipt(input).input_jwt)
+            entry = held(self._world.inputs, item.input_jwt.partition("/")[0])
+            self.retry(entry)
+            jwts.append(_receipt(entry).input_jwt)
         return api_pb2.FunctionRetryInputsResponse(input_jwts=jwts)
 
-    def retry(self, input: Input) -> None:
+    def retry(self, entry: Input) -> None:
         """Run an input again because its client asks for it."""
-        input.output = None
-        input.timed_out = False
-        input.attempt += 1
-        input.retry_count += 1
-        self._scheduler.submit(input)
+        entry.output = None
+        entry.timed_out = False
+        entry.attempt += 1
+        entry.retry_count += 1
+        self._scheduler.submit(entry)
 
     @rpc
     async def function_get_outputs(self, request: Message, _: Caller) -> Message:
@@ -98,8 +98,8 @@ class Calls:
     @rpc
     async def function_call_cancel(self, request: Message, _: Caller) -> Message:
         call = held(self._world.calls, request.function_call_id)
-        for input in call.unfinished:
-            self._scheduler.cancel(input, request.terminate_containers)
+        for entry in call.unfinished:
+            self._scheduler.cancel(entry, request.terminate_containers)
         return Empty()
 
     @rpc
@@ -126,16 +126,16 @@ class Calls:
 
     def _streamed(self, request: Message) -> Call:
         if request.attempt_token:
-            for input in self._world.inputs.values():
-                if input.token == request.attempt_token:
-                    return input.call
+            for entry in self._world.inputs.values():
+                if entry.token == request.attempt_token:
+                    return entry.call
             raise GRPCError(Status.NOT_FOUND, f"{request.attempt_token!r} not found")
         return held(self._world.calls, request.function_call_id)
 
 
-def _receipt(input: Input) -> Message:
+def _receipt(entry: Input) -> Message:
     return api_pb2.FunctionPutInputsResponseItem(
-        idx=input.idx, input_id=input.id, input_jwt=f"{input.id}/{input.attempt}"
+        idx=entry.idx, input_id=entry.id, input_jwt=f"{entry.id}/{entry.attempt}"
     )
 
 
@@ -177,18 +177,18 @@ class Worker:
     async def function_call_put_data_out(self, request: Message, caller: Caller) -> Message:
         container = caller.container
         assert container is not None
-        input = container.current
-        if input is None:  # its input went to another container
+        entry = container.current
+        if entry is None:  # its input went to another container
             return Empty()
         for sent in request.data_chunks:
             chunk = self._faults.tamper_chunk(sent) if self._faults.tamper_chunk else sent
             copies = 2 if chunk.index in self._faults.doubled else 1
             if chunk.index in self._faults.dropped:
                 copies = 0
-            input.call.chunks.extend([chunk] * copies)
+            entry.call.chunks.extend([chunk] * copies)
             container.frames += 1
             self._strike(caller, chunk.index)
-        input.call.changed.notify()
+        entry.call.changed.notify()
         return Empty()
 
     def _strike(self, caller: Caller, sent: int) -> None:
@@ -205,9 +205,9 @@ class Worker:
     async def function_put_outputs(self, request: Message, caller: Caller) -> Message:
         for sent in request.outputs:
             item = self._faults.tamper_output(sent) if self._faults.tamper_output else sent
-            input = held(self._world.inputs, item.input_id)
-            if input.container is caller.container:
-                self._scheduler.finish(input, item.result, item)
+            entry = held(self._world.inputs, item.input_id)
+            if entry.container is caller.container:
+                self._scheduler.finish(entry, item.result, item)
         return Empty()
 
     @rpc

@@ -13,9 +13,9 @@ from pathlib import Path
 from grpclib.server import Server
 from modal_proto import api_pb2
 
-from tests.loopback.images import Built
-from tests.loopback.state import Function, Input, World
-from tests.loopback.wire import Message
+from .images import Built
+from .state import Function, Input, World
+from .wire import Message
 
 INSIDE = Path(__file__).with_name("inside.py")
 ROOT = "/root"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from grpclib import GRPCError, Status
 
-from tests.loopback.wire import Caller, Message, Signal
+from .wire import Caller, Message, Signal
 
 Blow = Literal["lose", "preempt"]
 

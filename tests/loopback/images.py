@@ -1,14 +1,15 @@
-"""Images: every one is the interpreter that runs the service, or a virtual environment of its own."""
+"""Images: each is the interpreter of the service, or a virtual environment of its own."""
 
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from modal_proto import api_pb2
-from tests.loopback.apps import BUILDER
-from tests.loopback.objects import held
-from tests.loopback.state import World, digest
-from tests.loopback.wire import Caller, Message, rpc
+
+from .apps import BUILDER
+from .objects import held
+from .state import World, digest
+from .wire import Caller, Message, rpc
 
 SUCCESS = api_pb2.GenericResult.GENERIC_STATUS_SUCCESS
 

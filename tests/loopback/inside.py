@@ -1,8 +1,8 @@
 """The first process of a container: it starts the entrypoint and outlives nobody.
 
-Run as a file by the image's own interpreter, so it knows nothing but the standard library. Its standard
-input is its leash: lines `signal N` are passed on to the entrypoint, and at its end, which comes too when
-the service is killed, everything that the container ever started is killed.
+Run as a file without site-packages, so it knows nothing but the standard library. Its standard
+input is its leash: lines `signal N` are passed on to the entrypoint, and at its end, which comes
+too when the service is killed, everything that the container ever started is killed.
 """
 
 import contextlib
@@ -12,6 +12,8 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
+from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -19,14 +21,11 @@ PR_SET_CHILD_SUBREAPER = 36
 
 def _children(pid: int) -> list[int]:
     found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+    for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                parent = int(file.read().rpartition(")")[2].split()[1])
-            if parent == pid:
-                found.append(int(name))
+            text = stat.read_text(encoding="utf-8", errors="replace")
+            if int(text.rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
     return found
 
 
@@ -56,10 +55,7 @@ def _hold_leash(entrypoint: int) -> None:
     os._exit(137)
 
 
-def _start(libc: ctypes.CDLL) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
+def _become(libc: ctypes.CDLL) -> NoReturn:
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -70,7 +66,9 @@ def _start(libc: ctypes.CDLL) -> int:
 def _main() -> None:
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    entrypoint = _start(libc)
+    entrypoint = os.fork()
+    if not entrypoint:
+        _become(libc)
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
     threading.Thread(target=_hold_leash, args=[entrypoint], daemon=True).start()

@@ -6,8 +6,9 @@ from typing import TypeVar
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
-from tests.loopback.state import World, digest
-from tests.loopback.wire import Caller, Message, rpc
+
+from .state import World, digest
+from .wire import Caller, Message, rpc
 
 Value = TypeVar("Value")
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from modal_proto import api_pb2
 
-from tests.loopback.apps import definitions, layout, stopped
-from tests.loopback.containers import Container, Launcher
-from tests.loopback.faults import Faults
-from tests.loopback.images import Images
-from tests.loopback.state import App, Function, Input, World
-from tests.loopback.wire import Message
+from .apps import definitions, layout, stopped
+from .containers import Container, Launcher
+from .faults import Faults
+from .images import Images
+from .state import App, Function, Input, World
+from .wire import Message
 
 Result = api_pb2.GenericResult
 MOST_CONTAINERS = 8  # of a function that sets no limit itself: this is one machine
@@ -62,64 +62,64 @@ class Scheduler:
 
     # ------------------------------------------------------------ inputs
 
-    def submit(self, input: Input) -> None:
+    def submit(self, entry: Input) -> None:
         """Queue an input for its pool."""
-        function = input.call.function
+        function = entry.call.function
         app = self._world.apps[function.app_id]
         pool = self.pools.setdefault(function.id, Pool(function))
         pool.function = function
         if not app.live:
-            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
+            self.finish(entry, Result(status=Result.GENERIC_STATUS_TERMINATED))
             return
-        pool.pending.append(input)
+        pool.pending.append(entry)
         self._pump(pool)
 
-    def finish(self, input: Input, result: Message, item: Message | None = None) -> None:
+    def finish(self, entry: Input, result: Message, item: Message | None = None) -> None:
         """Give an input its output, unless it has one."""
-        if input.output is not None:
+        if entry.output is not None:
             return
-        if input.timed_out:
-            name = input.call.function.name
+        if entry.timed_out:
+            name = entry.call.function.name
             timeout = Result(
                 status=Result.GENERIC_STATUS_TIMEOUT, exception=f"{name} hit its time-out"
             )
             result, item = timeout, None
         output = api_pb2.FunctionGetOutputsItem(
             result=result,
-            idx=input.idx,
-            input_id=input.id,
-            task_id=input.deliveries[-1] if input.deliveries else "",
+            idx=entry.idx,
+            input_id=entry.id,
+            task_id=entry.deliveries[-1] if entry.deliveries else "",
             output_created_at=time.time(),
-            retry_count=input.attempt,
+            retry_count=entry.attempt,
         )
         if item is not None:
             output.data_format = item.data_format
             output.input_started_at = item.input_started_at
-        input.output = output
-        input.call.outputs.append(output)
-        input.call.changed.notify()
-        self._release(input)
+        entry.output = output
+        entry.call.outputs.append(output)
+        entry.call.changed.notify()
+        self._release(entry)
 
-    def _release(self, input: Input) -> None:
-        container, input.container = input.container, None
-        pool = self.pools.get(input.call.function.id)
-        if pool is not None and input in pool.pending:
-            pool.pending.remove(input)
-        if container is not None and container.current is input:
+    def _release(self, entry: Input) -> None:
+        container, entry.container = entry.container, None
+        pool = self.pools.get(entry.call.function.id)
+        if pool is not None and entry in pool.pending:
+            pool.pending.remove(entry)
+        if container is not None and container.current is entry:
             container.current = None
             container.idle_since = time.monotonic()
             self._later(self._scaledown(container), self._retire_if_idle, container)
 
-    def cancel(self, input: Input, terminate: bool) -> None:
+    def cancel(self, entry: Input, terminate: bool) -> None:
         """End an input as the client asks: through its container if one has it."""
-        container = input.container
+        container = entry.container
         if container is None or container.exit is not None:
-            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
+            self.finish(entry, Result(status=Result.GENERIC_STATUS_TERMINATED))
         elif terminate:
-            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
+            self.finish(entry, Result(status=Result.GENERIC_STATUS_TERMINATED))
             container.kill()
         else:
-            container.cancelled.put_nowait(input.id)
+            container.cancelled.put_nowait(entry.id)
 
     # ------------------------------------------------------------ containers ask
 
@@ -135,26 +135,26 @@ class Scheduler:
         self._later(self._scaledown(container), self._retire_if_idle, container)
         return await future
 
-    def _deliver(self, input: Input, container: Container) -> None:
+    def _deliver(self, entry: Input, container: Container) -> None:
         assert container.waiting is not None
-        input.container, container.current = container, input
-        input.deliveries.append(container.id)
-        container.inputs.append(input.id)
+        entry.container, container.current = container, entry
+        entry.deliveries.append(container.id)
+        container.inputs.append(entry.id)
         item = api_pb2.FunctionGetInputsItem(
-            input_id=input.id,
-            input=input.item,
-            function_call_id=input.call.id,
-            function_call_invocation_type=input.call.invocation_type,
-            retry_count=input.retry_count,
-            function_map_idx=input.idx,
-            attempt_token=input.token if input.call.from_input_plane else "",
-            from_input_plane=input.call.from_input_plane,
+            input_id=entry.id,
+            input=entry.item,
+            function_call_id=entry.call.id,
+            function_call_invocation_type=entry.call.invocation_type,
+            retry_count=entry.retry_count,
+            function_map_idx=entry.idx,
+            attempt_token=entry.token if entry.call.from_input_plane else "",
+            from_input_plane=entry.call.from_input_plane,
         )
         container.waiting.set_result(api_pb2.FunctionGetInputsResponse(inputs=[item]))
         container.waiting = None
         seconds = container.definition.timeout_secs * self.limits.timeout_scale
         if seconds:
-            self._later(seconds, self._time_out, container, input)
+            self._later(seconds, self._time_out, container, entry)
 
     # ------------------------------------------------------------ the pump
 
@@ -185,9 +185,7 @@ class Scheduler:
 
     async def _live(self, pool: Pool, container: Container) -> None:
         await self._faults.schedule(definitions(pool.function, self._world))
-        container.definition = self._faults.first_available(
-            definitions(pool.function, self._world)
-        )
+        container.definition = self._faults.first_available(definitions(pool.function, self._world))
         app = self._world.apps[container.function.app_id]
         if not container.draining and app.live:
             assert self.launcher is not None
@@ -201,29 +199,29 @@ class Scheduler:
             container.exit = 0
             container.ended.set()
         pool.containers.remove(container)
-        input, container.current = container.current, None
-        if input is not None and input.output is None:
-            self._lost(pool, input, container)
+        entry, container.current = container.current, None
+        if entry is not None and entry.output is None:
+            self._lost(pool, entry, container)
         elif not container.asked and not container.draining:
             self._failed_start(pool, container)
         self._pump(pool)
 
-    def _lost(self, pool: Pool, input: Input, container: Container) -> None:
-        input.container = None
-        input.crashes += 1
+    def _lost(self, pool: Pool, entry: Input, container: Container) -> None:
+        entry.container = None
+        entry.crashes += 1
         app = self._world.apps[pool.function.app_id]
-        if input.timed_out:
-            self.finish(input, Result(status=Result.GENERIC_STATUS_TIMEOUT))
+        if entry.timed_out:
+            self.finish(entry, Result(status=Result.GENERIC_STATUS_TIMEOUT))
         elif not app.live:
-            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
-        elif input.crashes >= self.limits.crashes_of_input:
+            self.finish(entry, Result(status=Result.GENERIC_STATUS_TERMINATED))
+        elif entry.crashes >= self.limits.crashes_of_input:
             text = f"container {container.id} exited with {container.exit}, again and again"
             self.finish(
-                input, Result(status=Result.GENERIC_STATUS_INTERNAL_FAILURE, exception=text)
+                entry, Result(status=Result.GENERIC_STATUS_INTERNAL_FAILURE, exception=text)
             )
         else:
-            input.retry_count += 1
-            pool.pending.appendleft(input)
+            entry.retry_count += 1
+            pool.pending.appendleft(entry)
 
     def _failed_start(self, pool: Pool, container: Container) -> None:
         pool.failed_starts += 1
@@ -233,8 +231,8 @@ class Scheduler:
         result = container.result or Result(
             status=Result.GENERIC_STATUS_INTERNAL_FAILURE, exception=text
         )
-        for input in list(pool.pending):
-            self.finish(input, result)
+        for entry in list(pool.pending):
+            self.finish(entry, result)
         pool.failed_starts = 0
 
     # ------------------------------------------------------------ ends
@@ -258,14 +256,14 @@ class Scheduler:
         if container.waiting is not None and not container.waiting.done():
             container.waiting.set_result(_kill_switch())
 
-    def _time_out(self, container: Container, input: Input) -> None:
-        if container.current is not input:
+    def _time_out(self, container: Container, entry: Input) -> None:
+        if container.current is not entry:
             return
-        input.timed_out = True
+        entry.timed_out = True
         container.signal(signal.SIGUSR1)
 
         def still(act: Callable[[], None]) -> None:
-            if container.current is input:
+            if container.current is entry:
                 act()
 
         limits = self.limits
@@ -290,8 +288,8 @@ class Scheduler:
         inputs = [*pool.pending, *(each.current for each in pool.containers if each.current)]
         for container in pool.containers:
             container.kill()
-        for input in inputs:
-            self.finish(input, Result(status=Result.GENERIC_STATUS_TERMINATED))
+        for entry in inputs:
+            self.finish(entry, Result(status=Result.GENERIC_STATUS_TERMINATED))
 
     def end_abandoned(self) -> None:
         """Stop the ephemeral apps whose client has fallen silent."""

@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,16 +14,16 @@ from typing import Any, Self
 from grpclib.server import Server
 from modal_proto import api_pb2
 
-from tests.loopback.apps import Apps, Functions
-from tests.loopback.blobs import Blobs
-from tests.loopback.calls import Calls, Worker
-from tests.loopback.containers import Container, Launcher, Place
-from tests.loopback.faults import Faults
-from tests.loopback.images import Images
-from tests.loopback.objects import Dicts, Mounts, Queues, Secrets
-from tests.loopback.scheduling import Limits, Scheduler
-from tests.loopback.state import App, Call, Deploy, Input, World
-from tests.loopback.wire import Gate, Record, Switchboard
+from .apps import Apps, Functions
+from .blobs import Blobs
+from .calls import Calls, Worker
+from .containers import Container, Launcher, Place
+from .faults import Faults
+from .images import Images
+from .objects import Dicts, Mounts, Queues, Secrets
+from .scheduling import Limits, Scheduler
+from .state import App, Call, Deploy, Input, World
+from .wire import Gate, Record, Switchboard
 
 
 class LoopbackModal:
@@ -77,8 +78,9 @@ class LoopbackModal:
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-        if self._failure is not None and error is None:
-            raise self._failure
+        failure = self._failure or next(iter(self._gate.bugs), None)
+        if failure is not None and error is None:
+            raise failure
 
     def _run(self) -> None:
         try:
@@ -241,20 +243,11 @@ class LoopbackModal:
 
     def wait_until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
         """Wait until something holds of the service; fail if it does not."""
-        done = threading.Event()
-
-        async def watch() -> None:
-            while not condition():
-                await asyncio.sleep(0.01)
-            done.set()
-
-        assert self._loop is not None
-        future = asyncio.run_coroutine_threadsafe(watch(), self._loop)
-        try:
-            future.result(seconds)
-        except TimeoutError:
-            future.cancel()
-            raise AssertionError(f"not within {seconds} s") from None
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {seconds} s")
+            time.sleep(0.01)
 
     # ------------------------------------------------------------ what tests do to it
 
@@ -275,7 +268,7 @@ class LoopbackModal:
         self._in_loop(self._listen)
 
     def everything(self) -> Iterator[tuple[str, bytes]]:
-        """Yield all that is stored here, with where; `secret/...` is where a secret's value belongs."""
+        """Yield all that is stored here, with where; a secret's value belongs under `secret/`."""
         for number, record in enumerate(list(self.requests)):
             yield f"request/{number}/{record.method}", record.request.SerializeToString()
         for id, data in list(self.world.files.items()):

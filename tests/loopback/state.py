@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modal_proto import api_pb2
-from tests.loopback.wire import Message, Signal
+
+from .wire import Message, Signal
 
 if TYPE_CHECKING:
-    from tests.loopback.containers import Container
+    from .containers import Container
 
 
 def digest(*parts: bytes | str) -> str:
@@ -76,7 +77,7 @@ class App:
     @property
     def live(self) -> bool:
         """Tell whether it may still run something."""
-        return self.state != api_pb2.APP_STATE_STOPPED
+        return self.state != int(api_pb2.APP_STATE_STOPPED)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 A room is any object with methods marked by `rpc`; an RPC that no room answers is UNIMPLEMENTED. A
 handler gets the request and the `Caller`, and returns the response (an async generator of responses
-where the RPC streams). Faults, the check of the credentials and the record of all requests come first.
+where the RPC streams). Faults, the check of credentials and the record of requests come first.
 """
 
 import asyncio
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpclib import GRPCError, Status
 from grpclib.config import Configuration
+from grpclib.exceptions import StreamTerminatedError
 from grpclib.server import Server
 from modal._utils.grpc_utils import custom_detail_codec
 from modal_proto import api_grpc
 
 if TYPE_CHECKING:
-    from tests.loopback.containers import Container
+    from .containers import Container
 
 # Protobuf messages are open data here: the client's own package defines them, and checks them.
 Message = Any
@@ -69,6 +70,7 @@ class Gate:
     delays: Callable[[str], float] = lambda _method: 0.0
     before: Callable[[str, Message, Caller], None] = lambda _method, _request, _caller: None
     records: list[Record] = field(default_factory=list)
+    bugs: list[Exception] = field(default_factory=list)  # of the service itself
 
 
 class Switchboard:
@@ -103,7 +105,14 @@ class Switchboard:
             await self._pass_gate(name, request, caller)
             if handler is None:
                 raise GRPCError(Status.UNIMPLEMENTED, f"the loopback service has no {name}")
-            await _answer(stream, handler(request, caller))
+            try:
+                await _answer(stream, handler(request, caller))
+            except (GRPCError, StreamTerminatedError):
+                raise
+            except Exception as error:
+                # The client retries most errors for minutes; this one it does not.
+                self._gate.bugs.append(error)
+                raise GRPCError(Status.DATA_LOSS, f"loopback service: {error!r}") from error
 
         return method
 
@@ -138,11 +147,10 @@ class Signal:
         self._event.set()
         self._event = asyncio.Event()
 
-    async def wait(self, timeout: float) -> None:
-        """Wait for the next `notify`, or until `timeout` seconds have passed."""
+    async def wait(self, seconds: float) -> None:
+        """Wait for the next `notify`, or until `seconds` have passed."""
         try:
-            async with asyncio.timeout(max(timeout, 0)):
+            async with asyncio.timeout(max(seconds, 0)):
                 await self._event.wait()
         except TimeoutError:
             return
-

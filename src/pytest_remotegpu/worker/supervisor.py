@@ -208,7 +208,7 @@ class Supervisor:
             self._refuse(str(error))
             return
         if order.tree is not None:
-            self._source = Source(self._scratch, Path(order.root).name, order.tree)
+            self._source = Source(self._scratch, site.name_of(order), order.tree)
             if missing := self._source.missing():
                 self._emit(events.Need(missing))
         self._begin_when_complete()

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import os
 import queue
 import secrets
 import sys
@@ -24,7 +25,7 @@ from pytest_remotegpu.backends.base import Backend, Channel, Environment, Price,
 from pytest_remotegpu.backends.modal import spec, table
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
-from pytest_remotegpu.errors import FarSideError, SpecError, UsageError
+from pytest_remotegpu.errors import FarSideError, RemoteGpuError, SpecError, UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.recipe import Recipe
 
@@ -52,7 +53,7 @@ class Courier(StdioChannel):
     :ivar note: where the work runs, once that is known.
     """
 
-    def __init__(self, python: str, backend: Modal, variables: dict[str, str] | None) -> None:
+    def __init__(self, python: str, backend: Modal, variables: Mapping[str, str]) -> None:
         self._backend = backend
         self._settled = threading.Event()
         self._end: dict[str, str] = {}
@@ -157,6 +158,7 @@ class Modal:
         self._more: dict[str, str] = {}
         self._deployed = False
         self._spare: Courier | None = None
+        self._variables = dict(os.environ)  # tests may change it
         self._losses = 0
         self._began = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -174,7 +176,7 @@ class Modal:
     def prepare(self) -> None:
         """Start a courier ahead: signing in takes as long as collection does."""
         with contextlib.suppress(FarSideError):
-            self._spare = Courier(self._site.executable, self, None)
+            self._spare = self._courier()
 
     def open(self, shape: Shape, environment: Environment) -> Channel:
         """Rent a container, or use one that is warm.
@@ -187,9 +189,13 @@ class Modal:
             self._began = self._began or time.monotonic()
             courier, self._spare = self._spare, None
         if courier is None:
-            courier = Courier(self._site.executable, self, None)
-        courier.signed_in()
-        courier.call(self._order(shape, types, environment))
+            courier = self._courier()
+        try:
+            courier.signed_in()
+            courier.call(self._order(shape, types, environment))
+        except RemoteGpuError:
+            courier.stop()
+            raise
         return courier
 
     def _order(
@@ -233,6 +239,9 @@ class Modal:
             courier.stop()
         if self._deployed:
             self._wanted.keep("modal", self._more)
+
+    def _courier(self) -> Courier:
+        return Courier(self._site.executable, self, self._variables)
 
     # what couriers say
 

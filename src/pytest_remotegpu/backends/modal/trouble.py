@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 __all__ = ["STATUS", "Kind", "Trouble", "of_error"]
 
 Kind = Literal["usage", "infra", "lost"]
-"""``usage``: the user can mend it, with status 4. ``infra``: no test can run. ``lost``: try again."""
+"""For the user to mend, with status 4; no test can run; worth another try."""
 
 CONSOLE: Final = "https://modal.com/settings"
 STATUS: Final = "https://status.modal.com"
