@@ -84,8 +84,7 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu_requirements": (
         "linelist",
         "",
-        "what is installed on a rented machine: uv.lock[extra, group:NAME], pyproject.toml[...], "
-        "requirements files, pip: REQUIREMENT, or none",
+        "what a rented machine gets: uv.lock[extra, group:NAME], requirements.txt, pip: NAME, none",
     ),
     "remotegpu_image": (
         "linelist",

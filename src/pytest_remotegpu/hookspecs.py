@@ -34,8 +34,8 @@ def pytest_remotegpu_modal_image(config: pytest.Config, image: Any) -> Any:
 
     :param image: has the methods of ``modal.Image`` that add something: ``apt_install``,
         ``pip_install``, ``uv_pip_install``, ``micromamba_install``, ``run_commands``,
-        ``dockerfile_commands``, ``env``, ``workdir``, ``add_local_file`` and ``add_local_dir``. They
-        take texts, numbers, lists and dictionaries; secrets are named.
+        ``dockerfile_commands``, ``env``, ``workdir``, ``add_local_file`` and ``add_local_dir``.
+        They take texts, numbers, lists and dictionaries; secrets are named.
     :return: what the last of these methods gave. The first answer that is not ``None`` counts.
     """
 

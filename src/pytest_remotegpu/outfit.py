@@ -21,6 +21,8 @@ from pytest_remotegpu.errors import UsageError
 __all__ = ["Outfit"]
 
 OURS: Final = "pytest-remotegpu"
+SAME: Final = ("cloudpickle",)
+"""What one version has pickled, another one may not open."""
 KEPT: Final = "remotegpu/environments"
 """Where pytest's cache keeps what the last environment was made of; no secret is among it."""
 MOST_PLUGINS: Final = 8
@@ -33,7 +35,8 @@ def here() -> recipes.Here:
     except PackageNotFoundError:
         package, needs = "", ()
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return recipes.Here(python, pytest.__version__, package, needs)
+    same = tuple((name, version(name)) for name in SAME)
+    return recipes.Here(python, pytest.__version__, package, needs, same)
 
 
 class Outfit:
@@ -96,7 +99,7 @@ class Outfit:
     def why(self, provider: str, more: Mapping[str, str]) -> list[str]:
         """Say how the recipe differs from the one that was used last.
 
-        :param provider: by name. :param more: as :func:`pytest_remotegpu.recipe.fingerprint` gets it.
+        :param provider: by name. :param more: what else its environments depend on, by name.
         """
         now = recipes.to_plain(self.recipe(), more)
         return recipes.why(self._kept().get(provider), now)
@@ -130,7 +133,8 @@ class Outfit:
             return ()
         shown = sorted(plugins)[:MOST_PLUGINS]
         more = f" and {len(plugins) - len(shown)} more" if len(plugins) > len(shown) else ""
-        return (
+        note = (
             f"plugins of this session that the far environment does not name: {', '.join(shown)}"
-            f"{more}; where tests need them, add them to what remotegpu_requirements names",
+            f"{more}; where tests need them, add them to what remotegpu_requirements names"
         )
+        return (note,)

@@ -297,6 +297,16 @@ def test_what_a_lock_file_pins_stays_as_it_is(write: Write) -> None:
     assert recipe.own == ("msgspec==0.21", "pytest==9.2.5")
 
 
+def test_some_are_the_same_as_here_unless_the_project_has_its_own(write: Write) -> None:
+    here = replace(HERE, requires=("cloudpickle>=3.1",), same=(("cloudpickle", "3.1.2"),))
+    for asked, own in (
+        ("numpy", "cloudpickle==3.1.2"),
+        ("cloudpickle==3.1.1", "cloudpickle==3.1.1"),
+        ("cloudpickle>=3.2", "cloudpickle>=3.1"),
+    ):
+        assert own in recipe_of(write(requirements_dot_txt=asked), here).own
+
+
 def test_secrets_of_installers_are_there_when_something_is_installed(write: Write) -> None:
     root = write(requirements_dot_txt="-i https://${PW}@example.org/simple\nnumpy")
     recipe = recipe_of(

@@ -29,12 +29,14 @@ class Here:
 
     :ivar python: major and minor version. :ivar pytest: the whole version.
     :ivar package: this package's version. :ivar requires: what it depends on, as its metadata says.
+    :ivar same: names and versions of those that should be the same there if the project lets them.
     """
 
     python: str
     pytest: str
     package: str = ""
     requires: tuple[str, ...] = ()
+    same: tuple[tuple[str, str], ...] = ()
 
 
 def admits_python(specifier: str, python: str) -> bool:
@@ -69,7 +71,10 @@ def own_requirements(
         name = canonicalize_name(requirement.name)
         if name == PYTEST or not _applies(requirement, here.python):
             continue
-        found.append(_one(requirement, pins.get(name), wanted.get(name, []), where))
+        pin = pins.get(name) or _exact(wanted.get(name, []))
+        if pin is None and name not in wanted:
+            pin = dict(here.same).get(name)
+        found.append(_one(requirement, pin, where))
     return tuple(sorted(found))
 
 
@@ -114,9 +119,8 @@ def _pytest(here: Here, pin: str | None, wanted: list[Requirement], where: str) 
     )
 
 
-def _one(need: Requirement, pin: str | None, wanted: list[Requirement], where: str) -> str:
+def _one(need: Requirement, pin: str | None, where: str) -> str:
     """Write one need; a version that the project pins is taken where it will do."""
-    pin = pin or _exact(wanted)
     if pin is None:
         return f"{need.name}{need.specifier}"
     if need.specifier.contains(pin, prereleases=True):

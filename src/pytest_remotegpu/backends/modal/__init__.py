@@ -32,6 +32,7 @@ from pytest_remotegpu.recipe import Recipe
 __all__ = ["Modal", "make"]
 
 COURIER: Final = "pytest_remotegpu.backends.modal.courier"
+NAME: Final = "modal"
 MARK: Final = b"\x1e"
 RUN_LIMIT: Final = 3600.0
 """Seconds that a run may take where nobody says otherwise: a forgotten one costs money."""
@@ -207,6 +208,9 @@ class Modal:
         recipe = self._wanted.recipe()
         more = self._more = self._more or _more()
         fingerprint = environment.fingerprint or recipes.fingerprint(recipe, more)
+        reasons = self._wanted.why(NAME, more)
+        for note in recipe.notes if reasons else ():
+            self.tell(note)
         app = deploying.name_of(fingerprint, gpu)
         limit = self._site.run_limit or RUN_LIMIT
         return {
@@ -227,7 +231,7 @@ class Modal:
             "preload": [*PRELOAD, *self._site.preload],
             "secrets": list(recipe.secrets),
             "volumes": {volume.path: (volume.name, volume.read_only) for volume in recipe.volumes},
-            "reason": "; ".join(self._wanted.why("modal", more)),
+            "reason": "; ".join(reasons),
             "recipe": recipes.encode(recipe),
         }
 
@@ -238,7 +242,7 @@ class Modal:
         if courier is not None:
             courier.stop()
         if self._deployed:
-            self._wanted.keep("modal", self._more)
+            self._wanted.keep(NAME, self._more)
 
     def _courier(self) -> Courier:
         return Courier(self._site.executable, self, self._variables)
@@ -318,6 +322,5 @@ def make(rest: str, site: Site) -> Backend:
             raise SpecError(f"--remote=modal needs Modal's SDK: {how}") from None
     backend = Modal(rest, named, site)
     if site.wanted is not None:
-        for note in site.wanted.check().notes:
-            backend.tell(note)
+        site.wanted.check()
     return backend
