@@ -56,7 +56,8 @@ class Blobs:
     async def blob_create(self, request: Message, _: Caller) -> Message:
         id = self._world.id("bl")
         self._expected[id] = request
-        return api_pb2.BlobCreateResponse(blob_id=id, upload_url=f"{self.url}/{id}")
+        urls = api_pb2.UploadUrlList(items=[f"{self.url}/{id}"])
+        return api_pb2.BlobCreateResponse(blob_id=id, blob_ids=[id], upload_urls=urls)
 
     @rpc
     async def blob_get(self, request: Message, _: Caller) -> Message:

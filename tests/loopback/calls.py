@@ -4,7 +4,6 @@ import time
 from collections.abc import AsyncIterator
 
 from google.protobuf.empty_pb2 import Empty
-from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
 from .faults import Faults
@@ -126,10 +125,8 @@ class Calls:
 
     def _streamed(self, request: Message) -> Call:
         if request.attempt_token:
-            for entry in self._world.inputs.values():
-                if entry.token == request.attempt_token:
-                    return entry.call
-            raise GRPCError(Status.NOT_FOUND, f"{request.attempt_token!r} not found")
+            id = request.attempt_token.removeprefix("at-").rpartition("-")[0]
+            return held(self._world.inputs, id).call
         return held(self._world.calls, request.function_call_id)
 
 

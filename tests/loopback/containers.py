@@ -13,8 +13,9 @@ from pathlib import Path
 from grpclib.server import Server
 from modal_proto import api_pb2
 
-from .images import Built
+from .builds import Built
 from .state import Function, Input, World
+from .volumes import mount_volumes
 from .wire import Message
 
 INSIDE = Path(__file__).with_name("inside.py")
@@ -172,8 +173,10 @@ class Launcher:
         definition, world = container.definition, self._world
         home = container.root / ROOT.lstrip("/")
         home.mkdir(parents=True)
-        for mount in sorted(definition.mount_ids):
-            link_tree(layer(world, mount), container.root)
+        layers = [*reversed(built.roots), *(layer(world, each) for each in definition.mount_ids)]
+        for each in layers:
+            link_tree(each, container.root)
+        mount_volumes(world, definition, container.root)
         workdir = container.root / built.workdir.lstrip("/")
         workdir.mkdir(parents=True, exist_ok=True)
         secrets: dict[str, str] = {}

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from modal_proto import api_pb2
@@ -14,7 +14,7 @@ from .containers import Container, Launcher
 from .faults import Faults
 from .images import Images
 from .state import App, Function, Input, World
-from .wire import Message
+from .wire import Jobs, Message
 
 Result = api_pb2.GenericResult
 MOST_CONTAINERS = 8  # of a function that sets no limit itself: this is one machine
@@ -48,7 +48,9 @@ class Pool:
 class Scheduler:
     """Hands inputs to containers, starts them where some lack, and ends them."""
 
-    def __init__(self, world: World, images: Images, faults: Faults, limits: Limits) -> None:
+    def __init__(
+        self, world: World, images: Images, faults: Faults, limits: Limits, jobs: Jobs
+    ) -> None:
         self._world = world
         self._images = images
         self._faults = faults
@@ -57,7 +59,7 @@ class Scheduler:
         self.containers: list[Container] = []
         self.plane = False
         self.launcher: Launcher | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._jobs = jobs
         self._closing = False
 
     # ------------------------------------------------------------ inputs
@@ -181,7 +183,7 @@ class Scheduler:
         )
         pool.containers.append(container)
         self.containers.append(container)
-        self._spawn(self._live(pool, container))
+        self._jobs.spawn(self._live(pool, container))
 
     async def _live(self, pool: Pool, container: Container) -> None:
         await self._faults.schedule(definitions(pool.function, self._world))
@@ -308,13 +310,7 @@ class Scheduler:
         self._faults.release()
         for pool in self.pools.values():
             self._stop_pool(pool)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _spawn(self, job: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(job)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._jobs.finished()
 
     def _later(self, seconds: float, act: Callable[..., None], *args: object) -> None:
         asyncio.get_running_loop().call_later(seconds, act, *args)

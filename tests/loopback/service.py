@@ -12,25 +12,29 @@ from types import TracebackType
 from typing import Any, Self
 
 from grpclib.server import Server
-from modal_proto import api_pb2
 
+from .admin import Admin, Logs, add_log
 from .apps import Apps, Functions
 from .blobs import Blobs
 from .calls import Calls, Worker
 from .containers import Container, Launcher, Place
 from .faults import Faults
-from .images import Images
+from .images import Images, Kind
 from .objects import Dicts, Mounts, Queues, Secrets
+from .plane import InputPlane
 from .scheduling import Limits, Scheduler
 from .state import App, Call, Deploy, Input, World
-from .wire import Gate, Record, Switchboard
+from .volumes import Volumes
+from .wire import Gate, Jobs, Record, Switchboard
 
 
 class LoopbackModal:
-    """Modal's control plane on this machine, for the real client and the real container entrypoint.
+    """Modal's control plane on this machine, for the real client and the real entrypoint.
 
     `folder` is where it writes. `port` 0 takes a free one. `container_environ` goes into every
-    container. With `pretend`, a container that was given GPUs is told to pretend so many.
+    container. With `pretend`, a container that was given GPUs is told to pretend so many. `images`
+    says what an image is: this interpreter, or a virtual environment built from its recipe, which
+    is kept in `image_cache`.
     """
 
     def __init__(
@@ -41,6 +45,8 @@ class LoopbackModal:
         input_plane: bool = False,
         pretend: bool = True,
         container_environ: Mapping[str, str] | None = None,
+        images: Kind = "interpreter",
+        image_cache: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.folder = folder
@@ -50,6 +56,9 @@ class LoopbackModal:
         self._with_input_plane = input_plane
         self._pretend = pretend
         self._container_environ = dict(container_environ or {})
+        self._image_kind = images
+        self._cache = image_cache or folder / "images"
+        self.rates: dict[str, str] = {}  # what the workspace pays, by the service's own names
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="loopback-modal", daemon=True)
@@ -108,8 +117,13 @@ class LoopbackModal:
             await self._close(blobs, sockets)
 
     def _build(self, blobs: Blobs, sockets: Path) -> None:
-        images = Images(self.world)
-        self._scheduler = Scheduler(self.world, images, self.faults, self.limits)
+        self._jobs = Jobs(self._gate.bugs)
+        images = self.images = Images(
+            self.world, self.faults, self._image_kind, self._cache, self._jobs.spawn
+        )
+        self._scheduler = Scheduler(self.world, images, self.faults, self.limits, self._jobs)
+        self._admin = Admin(self.world, lambda: self._scheduler.containers)
+        self._admin.rates = self.rates
         self._scheduler.plane = self._with_input_plane
         gate = self._gate
         gate.check, gate.delays = self.faults.check, self.faults.delay_of
@@ -119,11 +133,15 @@ class LoopbackModal:
                 Apps(self.world, self._scheduler.stop_app),
                 Functions(self.world, lambda: self.url if self._with_input_plane else ""),
                 calls,
+                InputPlane(self.world, calls),
                 Worker(self.world, self._scheduler, self.faults),
                 Queues(self.world),
                 Dicts(self.world),
                 Secrets(self.world),
                 Mounts(self.world),
+                Volumes(self.world),
+                self._admin,
+                Logs(self.world),
                 images,
                 blobs,
             ],
@@ -148,6 +166,7 @@ class LoopbackModal:
 
     async def _close(self, blobs: Blobs, sockets: Path) -> None:
         if hasattr(self, "_scheduler"):
+            self.images.close()
             await self._scheduler.close()
             await self._deafen()
         await blobs.close()
@@ -155,16 +174,7 @@ class LoopbackModal:
 
     def _log(self, container: Container, text: str, descriptor: int) -> None:
         app = self.world.apps[container.function.app_id]
-        entry = api_pb2.TaskLogs(data=text, file_descriptor=descriptor)
-        batch = api_pb2.TaskLogsBatch(
-            task_id=container.id,
-            items=[entry],
-            entry_id=f"{len(app.logs) + 1}-0",
-            function_id=container.function.id,
-            input_id=container.current.id if container.current else "",
-        )
-        app.logs.append(batch)
-        app.changed.notify()
+        add_log(app, container, text, descriptor)
 
     def _in_loop(self, act: Callable[[], Any]) -> Any:
         """Do something in the service's thread, and return its result."""

@@ -7,7 +7,7 @@ where the RPC streams). Faults, the check of credentials and the record of reque
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -154,3 +154,33 @@ class Signal:
                 await self._event.wait()
         except TimeoutError:
             return
+
+
+class Jobs:
+    """What the service does on its own account; a mistake in it is kept, never lost."""
+
+    def __init__(self, bugs: list[Exception]) -> None:
+        self._bugs = bugs
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, job: Coroutine[None, None, None]) -> None:
+        """Begin something that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(self._guarded(job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, job: Coroutine[None, None, None]) -> None:
+        try:
+            await job
+        except Exception as error:  # noqa: BLE001 -- shown at the end of the test
+            self._bugs.append(error)
+
+    async def finished(self) -> None:
+        """Wait for all of it."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def cancel(self) -> None:
+        """Break off all of it."""
+        for task in self._tasks:
+            task.cancel()
