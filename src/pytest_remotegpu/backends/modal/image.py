@@ -117,7 +117,7 @@ def _installed(image: Any, files: Mapping[str, Path], secrets: list[Any]) -> Any
     options = [EVEN_THERE]
     if "constraints.txt" in files:
         image = image.add_local_file(files["constraints.txt"], CONSTRAINTS, copy=True)
-        options.append(f"--constraints {CONSTRAINTS}")
+        options.append(f"-c {CONSTRAINTS}")
     return image.uv_pip_install(
         requirements=[str(files["requirements.txt"])],
         extra_options=" ".join(options),
