@@ -182,6 +182,7 @@ class Launcher:
         secrets: dict[str, str] = {}
         for id in definition.secret_ids:
             secrets |= world.secrets[id]
+        extra = self._place.environ.get("PYTHONPATH")
         container.environ = {
             "PATH": f"{built.python.parent}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(home),
@@ -200,6 +201,8 @@ class Launcher:
             "MODAL_CLOUD_PROVIDER": "CLOUD_PROVIDER_LOOPBACK",
             "MODAL_REGION": "loopback",
         }
+        if extra:
+            container.environ["PYTHONPATH"] = f"{home}{os.pathsep}{extra}"
         entry = [str(built.python), "-m", "modal._container_entrypoint"]
         container.argv = [sys.executable, "-I", "-S", str(INSIDE), *entry]
         container.environ["PWD"] = str(workdir)
