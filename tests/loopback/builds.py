@@ -157,7 +157,7 @@ class Layer:
         if "--from" in rest:
             return
         for source in sources:
-            inside = source.lstrip("./")
+            inside = re.sub(r"^(\./|/)+|^\.$", "", source)  # a leading dot may be a name's own
             for name, data in self.context.items():
                 relative = name.lstrip("/")
                 if relative == inside:

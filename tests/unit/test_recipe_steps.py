@@ -59,7 +59,7 @@ def test_what_can_not_be_passed_on_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_method_that_is_not_recorded_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(AttributeError, match="can't use 'run_function'.*apt_install.*workdir"):
+    with pytest.raises(AttributeError, match=r"can't use 'run_function'.*apt_install.*workdir"):
         Image(tmp_path).run_function(print)
 
 
