@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 import sys
@@ -83,6 +84,10 @@ class Container:
     def kill(self) -> None:
         """End everything in it at once."""
         self.draining = True
+        self.unleash()
+
+    def unleash(self) -> None:
+        """Close the leash: whatever is still in the container ends with it."""
         stdin = self.process.stdin if self.process else None
         if stdin is not None:
             stdin.close()
@@ -233,7 +238,7 @@ class Launcher:
             self._read(container, process.stderr, api_pb2.FILE_DESCRIPTOR_STDERR),
             process.wait(),
         )
-        container.kill()  # closes the leash
+        container.unleash()
         status = process.returncode
         container.exit = status if status is not None else -signal.SIGKILL
         container.ended.set()

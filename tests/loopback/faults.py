@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from grpclib import GRPCError, Status
+from modal_proto import api_pb2
 
 from .wire import Caller, Message, Signal
 
@@ -46,6 +47,7 @@ class Faults:
     tamper_chunk: Callable[[Message], Message] | None = None
     tamper_output: Callable[[Message], Message] | None = None
     build_failure: str = ""  # the last lines of an image build that fails
+    failures: list[tuple[str, str]] = field(default_factory=list)  # of inputs: status, text
     refusals: list[Refusal] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
     _changed: Signal = field(default_factory=Signal)
@@ -70,6 +72,11 @@ class Faults:
         """Preempt a container once it has sent `after` chunks."""
         with self._lock:
             self.strikes.append(Strike("preempt", after, times))
+
+    def fail_inputs(self, status: str, text: str = "", *, times: int = 1) -> None:
+        """Give the next inputs a result (`"INTERNAL_FAILURE"`, `"TIMEOUT"`...) of the service's."""
+        with self._lock:
+            self.failures += [(status, text)] * times
 
     def clear(self) -> None:
         """Let nothing go wrong any more."""
@@ -110,6 +117,15 @@ class Faults:
                     rule.times -= 1
                     return rule.blow
         return None
+
+    def failure(self) -> Message | None:
+        """Return the result that the next input gets without being run."""
+        with self._lock:
+            if not self.failures:
+                return None
+            status, text = self.failures.pop(0)
+        number = api_pb2.GenericResult.GenericStatus.Value(f"GENERIC_STATUS_{status}")
+        return api_pb2.GenericResult(status=number, exception=text)
 
     def first_available(self, ranked: list[Message]) -> Message:
         """Choose among definitions by rank the first whose GPU is to be had."""

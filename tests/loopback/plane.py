@@ -1,4 +1,4 @@
-"""The input plane: the same calls by attempt tokens, as the service asks its clients to make them."""
+"""The input plane: the same calls, by attempt tokens, where the service asks for it."""
 
 import base64
 import json

@@ -73,6 +73,9 @@ class Scheduler:
         if not app.live:
             self.finish(entry, Result(status=Result.GENERIC_STATUS_TERMINATED))
             return
+        if (failure := self._faults.failure()) is not None:
+            self.finish(entry, failure)
+            return
         pool.pending.append(entry)
         self._pump(pool)
 

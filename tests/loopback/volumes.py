@@ -1,7 +1,7 @@
 """Volumes as of version 1: a container sees a copy, `commit` sends it back, `reload` renews it.
 
-A container sees them below its own folder, so one mounted at `/root/data` is `data` to code that runs
-in `/root`; an absolute path leads out of it.
+A container sees them below its own folder, so one mounted at `/root/data` is `data` to code that
+runs in `/root`; an absolute path leads out of it.
 """
 
 import shutil
