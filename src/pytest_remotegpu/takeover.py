@@ -34,9 +34,9 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> o
     if hasattr(config, "workerinput") and given is None:
         return None
     backend = None
+    outfit = Outfit(config, settings, start[0])
     if settings.spec is not None:
         name, rest = split_spec(settings.spec)
-        outfit = Outfit(config, settings, start[0])
         backend = backends.find(name, rest, _site(config, settings, outfit))
         _check(config, settings, backend)
     if _distributes(config):

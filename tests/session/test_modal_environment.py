@@ -311,3 +311,48 @@ def test_secrets_and_volumes_of_the_provider_are_attached_by_name(
         "/models": True,
         "/scratch": False,
     }
+
+
+def test_a_folder_of_the_project_called_modal_is_no_sdk_and_stays_the_projects_own(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = pytester.mkpydir("modal")
+    (folder / "deploy.py").write_text("WHOSE = 'the project'")
+    pytester.makepyfile("""
+        import pytest
+        import modal.deploy
+
+        def test_here():
+            assert modal.deploy.WHOSE == "the project"
+
+        @pytest.mark.gpu
+        def test_there():
+            assert modal.deploy.WHOSE == "the project"
+    """)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    run(pytester, MODAL).assert_outcomes(passed=2)
+    assert len(service.deploys) == 1
+
+
+def test_a_plan_says_what_would_be_built_and_asks_nobody(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makefile(".txt", requirements="numpy\n")
+    write_ini(pytester, image=["ubuntu:24.04", "apt: git", "env: A=hidden"])
+    result = run(pytester, MODAL, "--remote-plan", "-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(
+        [
+            f"environment: image: ubuntu:24.04, Python {MINOR} added",
+            "environment: apt: git",
+            "environment: installs: requirements.txt, 1 line",
+            f"environment: needs: *pytest=={version('pytest')}",
+            "environment: variables: A",
+            "environment: secrets: env:A_TOKEN",
+            "environment: new, since no environment of this project is known here",
+        ]
+    )
+    plan = said(result).partition("environment: image")[2]
+    assert "hidden" not in plan
+    assert CANARY not in said(result)
+    assert not service.requests

@@ -20,6 +20,7 @@ __all__ = [
     "Backend",
     "Channel",
     "Checks",
+    "Describes",
     "Environment",
     "Lists",
     "Make",
@@ -215,6 +216,17 @@ class Checks(Protocol):
         """Look at a shape before anything is opened.
 
         :raises UsageError: where no worker can offer it.
+        """
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A backend that makes an environment and can tell which one implements this as well."""
+
+    def describe(self) -> list[str]:
+        """Say in lines what its workers will run in; nothing is made or asked for by that.
+
+        :raises UsageError: where no such environment can be made.
         """
 
 

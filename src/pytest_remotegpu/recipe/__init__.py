@@ -21,6 +21,7 @@ from pytest_remotegpu.recipe.values import (
     decode,
     encode,
 )
+from pytest_remotegpu.recipe.words import describe
 
 __all__ = [
     "Base",
@@ -34,6 +35,7 @@ __all__ = [
     "Volume",
     "declare",
     "decode",
+    "describe",
     "encode",
     "fingerprint",
     "local_secrets",

@@ -174,6 +174,17 @@ class Modal:
         """
         spec.choose(self._named, shape)
 
+    def describe(self) -> list[str]:
+        """Say what the containers will run in, and why that would have to be made first.
+
+        :raises UsageError: where it can't be made.
+        """
+        recipe = self._wanted.recipe()
+        more = self._more = self._more or _more()
+        reasons = [f"new, since {text}" for text in self._wanted.why(NAME, more)]
+        notes = [f"note, {text}" for text in recipe.notes]
+        return [recipes.fingerprint(recipe, more), *recipes.describe(recipe), *reasons, *notes]
+
     def prepare(self) -> None:
         """Start a courier ahead: signing in takes as long as collection does."""
         with contextlib.suppress(FarSideError):
