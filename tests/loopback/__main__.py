@@ -22,6 +22,12 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.loopback", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
     parser.add_argument("--input-plane", action="store_true", help="call as the input plane does")
+    parser.add_argument(
+        "--images",
+        choices=["interpreter", "venv"],
+        default="interpreter",
+        help="what an image is: this interpreter, or an environment built from its recipe",
+    )
     parser.add_argument("command", nargs="*", help="after `--`: what to run against it")
     return parser.parse_args(argv)
 
@@ -38,12 +44,12 @@ def _run(command: list[str], environ: dict[str, str]) -> int:
 
 
 def _serve(environ: dict[str, str]) -> int:
-    for name, value in environ.items():
-        print(f"export {name}={shlex.quote(value)}")
-    print("# serving until Ctrl-C", flush=True)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    for name, value in environ.items():
+        print(f"export {name}={shlex.quote(value)}")
+    print("# serving until Ctrl-C", flush=True)
     stop.wait()
     return 0
 
@@ -54,7 +60,10 @@ def main(argv: list[str]) -> int:
     with (
         tempfile.TemporaryDirectory(prefix="loopback-") as folder,
         LoopbackModal(
-            Path(folder), port=arguments.port, input_plane=arguments.input_plane
+            Path(folder),
+            port=arguments.port,
+            input_plane=arguments.input_plane,
+            images=arguments.images,
         ) as service,
     ):
         if arguments.command:

@@ -55,6 +55,11 @@ class Admin:
             functions=app.functions,
         )
 
+    def _described(self, app: App) -> dict[str, Message]:
+        """Say more of an app to clients that can take it."""
+        newer = "metadata" in api_pb2.AppListResponse.AppListItem.DESCRIPTOR.fields_by_name
+        return {"metadata": self._metadata(app)} if newer else {}
+
     @rpc
     async def app_list(self, request: Message, _: Caller) -> Message:
         items = [
@@ -66,7 +71,7 @@ class Admin:
                 created_at=app.created_at,
                 stopped_at=app.stopped_at,
                 n_running_tasks=len(self._running(app.id)),
-                metadata=self._metadata(app),
+                **self._described(app),
             )
             for app in self._world.apps.values()
             if request.environment_name in {"", app.environment}
@@ -176,7 +181,6 @@ def add_log(app: App, container: Container, text: str, descriptor: int) -> None:
         function_call_id=current.call.id if current else "",
         input_id=current.id if current else "",
         container_id=container.id,
-        task_state=api_pb2.TASK_STATE_ACTIVE,
     )
     batch = api_pb2.TaskLogsBatch(
         task_id=container.id,

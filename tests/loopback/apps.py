@@ -7,6 +7,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
+from .faults import Faults
 from .objects import CREATES, held
 from .state import App, Deploy, Function, World, digest
 from .wire import Caller, Message, rpc
@@ -16,8 +17,6 @@ GPUS = (
     *("H100", "H100!", "H200", "B200", "B200+"),
 )
 LARGEST_COUNT = 8
-BUILDER = "2025.06"
-EITHER = "DATA_FORMAT_PICKLE", "DATA_FORMAT_CBOR"
 
 
 def check_gpu(resources: Message) -> None:
@@ -38,7 +37,6 @@ def check_gpu(resources: Message) -> None:
 def stopped(world: World, app: App) -> None:
     """Note that an app has ended."""
     app.state, app.stopped_at = api_pb2.APP_STATE_STOPPED, time.time()
-    app.done = True
     if world.names.get(("app", app.environment, app.name)) == app.id:
         del world.names["app", app.environment, app.name]
     app.changed.notify()
@@ -47,18 +45,19 @@ def stopped(world: World, app: App) -> None:
 class Apps:
     """Rooms for `App...` and `Environment...`."""
 
-    def __init__(self, world: World, stop: Callable[[App], None]) -> None:
+    def __init__(self, world: World, faults: Faults, stop: Callable[[App], None]) -> None:
         self._world = world
+        self._faults = faults
         self._stop = stop
 
     @rpc
     async def client_hello(self, _request: Message, _: Caller) -> Message:
-        return api_pb2.ClientHelloResponse(image_builder_version=BUILDER)
+        return api_pb2.ClientHelloResponse(image_builder_version=self._faults.builder)
 
     @rpc
     async def environment_get_or_create(self, request: Message, _: Caller) -> Message:
         name = request.deployment_name or "main"
-        settings = api_pb2.EnvironmentSettings(image_builder_version=BUILDER)
+        settings = api_pb2.EnvironmentSettings(image_builder_version=self._faults.builder)
         return api_pb2.EnvironmentGetOrCreateResponse(
             environment_id="en-" + digest(name),
             metadata=api_pb2.EnvironmentMetadata(name=name, settings=settings),
@@ -164,8 +163,9 @@ def layout(world: World, app: App) -> Message:
 class Functions:
     """Rooms for `Function...` that describe functions; calls are elsewhere."""
 
-    def __init__(self, world: World, input_plane: Callable[[], str]) -> None:
+    def __init__(self, world: World, faults: Faults, input_plane: Callable[[], str]) -> None:
         self._world = world
+        self._faults = faults
         self._input_plane = input_plane
 
     @rpc
@@ -198,6 +198,7 @@ class Functions:
         data = as_data(request)
         for ranked in data.ranked_functions:
             check_gpu(ranked.function.resources)
+            self._faults.check_payment(ranked.function.resources)
         id = request.existing_function_id or self._world.id("fu")
         metadata = api_pb2.FunctionHandleMetadata(
             function_name=data.function_name,
@@ -253,6 +254,7 @@ class Functions:
     async def function_bind_params(self, request: Message, _: Caller) -> Message:
         base = held(self._world.functions, request.function_id)
         check_gpu(request.function_options.resources)
+        self._faults.check_payment(request.function_options.resources)
         options = request.function_options.SerializeToString(deterministic=True)
         id = "fu-" + digest(base.id, options, request.serialized_params)
         metadata = api_pb2.FunctionHandleMetadata()

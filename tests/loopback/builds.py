@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import posixpath
 import re
 import shlex
 import shutil
@@ -157,7 +158,7 @@ class Layer:
         if "--from" in rest:
             return
         for source in sources:
-            inside = re.sub(r"^(\./|/)+|^\.$", "", source)  # a leading dot may be a name's own
+            inside = posixpath.normpath(f"/{source}").lstrip("/")
             for name, data in self.context.items():
                 relative = name.lstrip("/")
                 if relative == inside:

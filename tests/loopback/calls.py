@@ -18,9 +18,10 @@ STREAM_SECONDS = 55.0  # that the service holds a stream or a poll open
 class Calls:
     """Rooms for a client that calls a function."""
 
-    def __init__(self, world: World, scheduler: Scheduler) -> None:
+    def __init__(self, world: World, scheduler: Scheduler, faults: Faults) -> None:
         self._world = world
         self._scheduler = scheduler
+        self._faults = faults
 
     def open(self, function_id: str, invocation_type: int, *, plane: bool = False) -> Call:
         """Begin a call without inputs."""
@@ -104,8 +105,13 @@ class Calls:
     @rpc
     async def function_call_from_id(self, request: Message, _: Caller) -> Message:
         call = held(self._world.calls, request.function_call_id)
+        function = call.function
         return api_pb2.FunctionCallFromIdResponse(
-            function_call_id=call.id, num_inputs=len(call.inputs)
+            function_call_id=call.id,
+            num_inputs=len(call.inputs),
+            metadata=api_pb2.FunctionCallHandleMetadata(
+                app_id=function.app_id, function_id=function.id
+            ),
         )
 
     @rpc
@@ -121,6 +127,7 @@ class Calls:
                 position += 1
                 if chunk.index > request.last_index:
                     yield chunk
+                    self._faults.cut(chunk.index)
             await call.changed.wait(deadline - time.monotonic())
 
     def _streamed(self, request: Message) -> Call:
@@ -203,8 +210,8 @@ class Worker:
         for sent in request.outputs:
             item = self._faults.tamper_output(sent) if self._faults.tamper_output else sent
             entry = held(self._world.inputs, item.input_id)
-            if entry.container is caller.container:
-                self._scheduler.finish(entry, item.result, item)
+            assert caller.container is not None
+            self._scheduler.put_output(caller.container, entry, item)
         return Empty()
 
     @rpc

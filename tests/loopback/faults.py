@@ -44,8 +44,12 @@ class Faults:
     no_capacity: set[str] = field(default_factory=set)  # GPU types that are not to be had
     dropped: set[int] = field(default_factory=set)  # chunks by index, lost on their way
     doubled: set[int] = field(default_factory=set)  # chunks that arrive twice
+    cuts: list[int] = field(default_factory=list)  # chunks after which the stream breaks, once
+    twice: int = 0  # of the next deliveries of an input, so many are made to two containers
     tamper_chunk: Callable[[Message], Message] | None = None
     tamper_output: Callable[[Message], Message] | None = None
+    builder: str = "2025.06"  # of images, as the environment has it
+    paid: bool = True
     build_failure: str = ""  # the last lines of an image build that fails
     failures: list[tuple[str, str]] = field(default_factory=list)  # of inputs: status, text
     refusals: list[Refusal] = field(default_factory=list)
@@ -72,6 +76,21 @@ class Faults:
         """Preempt a container once it has sent `after` chunks."""
         with self._lock:
             self.strikes.append(Strike("preempt", after, times))
+
+    def no_payment_method(self) -> None:
+        """Refuse every GPU until the workspace can pay (the words are a guess)."""
+        self.paid = False
+
+    def quota(self) -> None:
+        """Refuse every call: the workspace's limit is reached (the words are a guess)."""
+        for method in ("FunctionMap", "AttemptStart", "MapStartOrContinue"):
+            text = "the workspace's limit of concurrent GPUs is reached"
+            self.refuse(method, Status.RESOURCE_EXHAUSTED, text, times=None)
+
+    def client_too_old(self) -> None:
+        """Refuse everything: the client is no longer served (the words are a guess)."""
+        text = "this version of the client is no longer supported; please upgrade"
+        self.refuse("*", Status.FAILED_PRECONDITION, text, times=None)
 
     def fail_inputs(self, status: str, text: str = "", *, times: int = 1) -> None:
         """Give the next inputs a result (`"INTERNAL_FAILURE"`, `"TIMEOUT"`...) of the service's."""
@@ -109,6 +128,18 @@ class Faults:
                 Status.UNAUTHENTICATED, "Token validation failed: the token is not known here"
             )
 
+    def cut(self, index: int) -> None:
+        """Break a stream of chunks to the client, where that is wanted here."""
+        if index in self.cuts:
+            self.cuts.remove(index)
+            raise GRPCError(Status.UNAVAILABLE, "the stream is gone")
+
+    def deliver_twice(self) -> bool:
+        """Tell whether an input goes to a second container while the first one has it."""
+        with self._lock:
+            self.twice, doubled = max(self.twice - 1, 0), self.twice > 0
+        return doubled
+
     def strike(self, sent: int) -> Blow | None:
         """Return what hits a container that has sent so many chunks."""
         with self._lock:
@@ -117,6 +148,14 @@ class Faults:
                     rule.times -= 1
                     return rule.blow
         return None
+
+    def check_payment(self, resources: Message) -> None:
+        """Refuse GPUs to those who can't pay for them."""
+        if resources.gpu_config.gpu_type and not self.paid:
+            raise GRPCError(
+                Status.PERMISSION_DENIED,
+                "please add a payment method to use GPUs: modal.com/settings",
+            )
 
     def failure(self) -> Message | None:
         """Return the result that the next input gets without being run."""

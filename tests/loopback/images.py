@@ -11,7 +11,6 @@ from typing import Literal
 from google.protobuf.empty_pb2 import Empty
 from modal_proto import api_pb2
 
-from .apps import BUILDER
 from .builds import BuildError, Built, Layer, client_folder
 from .faults import Faults
 from .objects import held
@@ -31,6 +30,7 @@ class Build:
     log: list[Message] = field(default_factory=list)  # TaskLogs
     result: Message | None = None  # GenericResult
     built: Built | None = None
+    seen: bool = False  # to its end, by somebody
     started_at: float = field(default_factory=time.time)
     changed: Signal = field(default_factory=Signal)
 
@@ -84,8 +84,8 @@ class Images:
         build = held(self.builds, request.image_id)
         position = int(request.last_entry_id.partition("-")[0] or 0)
         deadline = time.monotonic() + (request.timeout or 55.0)
-        if build.result is not None and not request.include_logs_for_finished:
-            position = len(build.log) if not request.last_entry_id else position
+        if build.seen and not request.include_logs_for_finished and not position:
+            position = len(build.log)
         while time.monotonic() < deadline:
             result = build.result
             while position < len(build.log):
@@ -94,11 +94,24 @@ class Images:
                     task_logs=[build.log[position - 1]], entry_id=f"{position}-0"
                 )
             if result is not None:
+                build.seen = True
                 yield api_pb2.ImageJoinStreamingResponse(
                     result=result, eof=True, metadata=_metadata()
                 )
                 return
             await build.changed.wait(deadline - time.monotonic())
+
+    @rpc
+    async def image_build_chain_get(self, request: Message, _: Caller) -> Message:
+        build: Build | None = held(self.builds, request.image_id)
+        steps: list[Message] = []
+        while build is not None:
+            step = api_pb2.ImageBuildStep(image_id=build.id)
+            step.started_at.FromSeconds(int(build.started_at))
+            steps.insert(0, step)
+            bases = build.definition.base_images
+            build = self.builds.get(bases[0].image_id) if bases else None
+        return api_pb2.ImageBuildChainGetResponse(build_steps=steps)
 
     @rpc
     async def image_from_id(self, request: Message, _: Caller) -> Message:
@@ -180,7 +193,6 @@ def _client_version() -> str:
 def _log(build: Build, text: str) -> None:
     entry = api_pb2.TaskLogs(
         data=text,
-        task_state=api_pb2.TASK_STATE_ACTIVE,
         timestamp=time.time(),
         file_descriptor=api_pb2.FILE_DESCRIPTOR_STDOUT,
     )
@@ -191,5 +203,5 @@ def _log(build: Build, text: str) -> None:
 def _metadata() -> Message:
     version = ".".join(map(str, sys.version_info[:3]))
     return api_pb2.ImageMetadata(
-        python_version_info=f"Python {version}", image_builder_version=BUILDER
+        python_version_info=f"Python {version}", image_builder_version="2025.06"
     )

@@ -59,8 +59,8 @@ class InputPlane:
 
     @rpc
     async def map_start_or_continue(self, request: Message, _: Caller) -> Message:
-        if request.function_call_id:
-            call = held(self._world.calls, request.function_call_id)
+        if known := request.map_token or request.function_call_id:
+            call = held(self._world.calls, known)
         else:
             kind = api_pb2.FUNCTION_CALL_INVOCATION_TYPE_SYNC
             call = self._calls.open(request.function_id, kind, plane=True)
@@ -74,6 +74,7 @@ class InputPlane:
             tokens.append(entry.token)
         definition = call.function.data.ranked_functions[0].function
         return api_pb2.MapStartOrContinueResponse(
+            map_token=call.id,
             function_call_id=call.id,
             function_id=call.function.id,
             max_inputs_outstanding=1000,
@@ -83,7 +84,7 @@ class InputPlane:
 
     @rpc
     async def map_await(self, request: Message, _: Caller) -> Message:
-        call = held(self._world.calls, request.function_call_id)
+        call = held(self._world.calls, request.map_token or request.function_call_id)
         deadline = time.monotonic() + request.timeout
         begin = int(request.last_entry_id.partition("-")[0] or 0)
         while len(call.outputs) <= begin and time.monotonic() < deadline:

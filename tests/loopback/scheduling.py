@@ -106,25 +106,32 @@ class Scheduler:
         self._release(entry)
 
     def _release(self, entry: Input) -> None:
-        container, entry.container = entry.container, None
         pool = self.pools.get(entry.call.function.id)
-        if pool is not None and entry in pool.pending:
+        while pool is not None and entry in pool.pending:
             pool.pending.remove(entry)
-        if container is not None and container.current is entry:
-            container.current = None
-            container.idle_since = time.monotonic()
-            self._later(self._scaledown(container), self._retire_if_idle, container)
+
+    def put_output(self, container: Container, entry: Input, item: Message) -> None:
+        """Take a container's output of an input, if it is that container's to run."""
+        if container.current is not entry:
+            return
+        container.current = None
+        container.idle_since = time.monotonic()
+        self.finish(entry, item.result, item)
+        self._later(self._scaledown(container), self._retire_if_idle, container)
+
+    def _holders(self, entry: Input) -> list[Container]:
+        return [each for each in self._alive() if each.current is entry]
 
     def cancel(self, entry: Input, terminate: bool) -> None:
         """End an input as the client asks: through its container if one has it."""
-        container = entry.container
-        if container is None or container.exit is not None:
+        holders = self._holders(entry)
+        if terminate or not holders:
             self.finish(entry, Result(status=Result.GENERIC_STATUS_TERMINATED))
-        elif terminate:
-            self.finish(entry, Result(status=Result.GENERIC_STATUS_TERMINATED))
-            container.kill()
-        else:
-            container.cancelled.put_nowait(entry.id)
+        for container in holders:
+            if terminate:
+                container.kill()
+            else:
+                container.cancelled.put_nowait(entry.id)
 
     # ------------------------------------------------------------ containers ask
 
@@ -142,7 +149,7 @@ class Scheduler:
 
     def _deliver(self, entry: Input, container: Container) -> None:
         assert container.waiting is not None
-        entry.container, container.current = container, entry
+        container.current = entry
         entry.deliveries.append(container.id)
         container.inputs.append(entry.id)
         item = api_pb2.FunctionGetInputsItem(
@@ -160,6 +167,9 @@ class Scheduler:
         seconds = container.definition.timeout_secs * self.limits.timeout_scale
         if seconds:
             self._later(seconds, self._time_out, container, entry)
+        if self._faults.deliver_twice():
+            entry.retry_count += 1
+            self.pools[container.function.id].pending.appendleft(entry)
 
     # ------------------------------------------------------------ the pump
 
@@ -204,15 +214,15 @@ class Scheduler:
             container.exit = 0
             container.ended.set()
         pool.containers.remove(container)
+        self._note_end(self._world.apps[container.function.app_id])
         entry, container.current = container.current, None
-        if entry is not None and entry.output is None:
+        if entry is not None and entry.output is None and not self._holders(entry):
             self._lost(pool, entry, container)
         elif not container.asked and not container.draining:
             self._failed_start(pool, container)
         self._pump(pool)
 
     def _lost(self, pool: Pool, entry: Input, container: Container) -> None:
-        entry.container = None
         entry.crashes += 1
         app = self._world.apps[pool.function.app_id]
         if entry.timed_out:
@@ -226,6 +236,7 @@ class Scheduler:
             )
         else:
             entry.retry_count += 1
+            self._release(entry)
             pool.pending.appendleft(entry)
 
     def _failed_start(self, pool: Pool, container: Container) -> None:
@@ -288,6 +299,15 @@ class Scheduler:
         for pool in self.pools.values():
             if pool.function.app_id == app.id:
                 self._stop_pool(pool)
+        self._note_end(app)
+
+    def _note_end(self, app: App) -> None:
+        running = any(each.function.app_id == app.id for each in self._alive())
+        app.done = not app.live and not running
+        app.changed.notify()
+
+    def _alive(self) -> list[Container]:
+        return [each for each in self.containers if each.exit is None]
 
     def _stop_pool(self, pool: Pool) -> None:
         inputs = [*pool.pending, *(each.current for each in pool.containers if each.current)]

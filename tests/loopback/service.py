@@ -27,6 +27,8 @@ from .state import App, Call, Deploy, Input, World
 from .volumes import Volumes
 from .wire import Gate, Jobs, Record, Switchboard
 
+PATIENCE = 60.0  # that its start and its end may take, seconds
+
 
 class LoopbackModal:
     """Modal's control plane on this machine, for the real client and the real entrypoint.
@@ -72,7 +74,7 @@ class LoopbackModal:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._thread.start()
-        self._started.wait()
+        assert self._started.wait(PATIENCE), "the loopback service does not start"
         if self._failure is not None:
             raise self._failure
         return self
@@ -86,7 +88,8 @@ class LoopbackModal:
         assert self._loop is not None
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "the loopback service does not end"
         failure = self._failure or next(iter(self._gate.bugs), None)
         if failure is not None and error is None:
             raise failure
@@ -127,11 +130,13 @@ class LoopbackModal:
         self._scheduler.plane = self._with_input_plane
         gate = self._gate
         gate.check, gate.delays = self.faults.check, self.faults.delay_of
-        calls = Calls(self.world, self._scheduler)
+        calls = Calls(self.world, self._scheduler, self.faults)
         self._switchboard = Switchboard(
             [
-                Apps(self.world, self._scheduler.stop_app),
-                Functions(self.world, lambda: self.url if self._with_input_plane else ""),
+                Apps(self.world, self.faults, self._scheduler.stop_app),
+                Functions(
+                    self.world, self.faults, lambda: self.url if self._with_input_plane else ""
+                ),
                 calls,
                 InputPlane(self.world, calls),
                 Worker(self.world, self._scheduler, self.faults),
@@ -268,6 +273,10 @@ class LoopbackModal:
     def lose(self, container: Container) -> None:
         """Kill a container with all that is in it, now."""
         self._in_loop(container.kill)
+
+    def retire(self, container: Container) -> None:
+        """Let a container end by itself, as the scaledown window would."""
+        self._in_loop(lambda: self._scheduler.retire(container))
 
     def down(self) -> None:
         """Stop listening for clients; containers go on."""

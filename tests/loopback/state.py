@@ -6,14 +6,10 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from modal_proto import api_pb2
 
 from .wire import Message, Signal
-
-if TYPE_CHECKING:
-    from .containers import Container
 
 
 def digest(*parts: bytes | str) -> str:
@@ -72,7 +68,7 @@ class App:
     tags: dict[str, str] = field(default_factory=dict)
     logs: list[Message] = field(default_factory=list)  # TaskLogsBatch
     changed: Signal = field(default_factory=Signal)
-    done: bool = False
+    done: bool = False  # stopped, and its last container has ended: no more logs
 
     @property
     def live(self) -> bool:
@@ -91,7 +87,6 @@ class Input:
     retry_count: int = 0
     attempt: int = 0  # attempts that the client itself asked for
     deliveries: list[str] = field(default_factory=list)  # task ids
-    container: "Container | None" = None
     output: Message | None = None  # FunctionGetOutputsItem
     timed_out: bool = False
     crashes: int = 0

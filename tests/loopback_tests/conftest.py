@@ -1,25 +1,31 @@
-"""A service for each test; all of it is skipped where there is no client."""
+"""A service for each test; all of it needs Modal's client, and Linux for the containers."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from .standing import Stand
+from .standing import Stand, standing
 
-pytest.importorskip("modal", reason="needs the client: pip install 'pytest-remotegpu[modal]'")
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what can't run on this system, and say why."""
+    if sys.platform != "linux":
+        for item in items:
+            if HERE in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason="containers are processes of Linux"))
 
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stand]]:
     """Start services with options of their own."""
-    from .standing import standing  # noqa: PLC0415 -- there may be no client
-
     with ExitStack() as stack:
 
         def begin(**options: Any) -> Stand:

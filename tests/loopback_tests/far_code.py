@@ -1,6 +1,7 @@
 """What the containers of these tests run; each test makes the app that it needs of it."""
 
 import contextlib
+import importlib.metadata
 import os
 import signal
 import sys
@@ -92,3 +93,13 @@ def talk(queue_name: str) -> int:
         queue.put(number * 2, partition="back")
         taken += 1
     return taken
+
+
+def packages() -> list[str]:
+    """List what is installed here."""
+    found = importlib.metadata.distributions()
+    return sorted({f"{each.metadata['Name']} {each.version}" for each in found})
+
+
+def read(path: str) -> str:
+    return Path(path).read_text()

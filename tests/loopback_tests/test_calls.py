@@ -196,10 +196,28 @@ def test_a_volume(stand: Stand) -> None:
     kept = modal.Volume.from_name("kept", create_if_missing=True, client=stand.client)
     [volume] = stand.deploy("volume", volumes={"/root/data": kept})
     assert volume.remote("first") == ["first"]
-    stand.service.limits.scaledown_scale = 0.0
-    assert volume.remote("second") == ["first", "second"]
+    stand.service.retire(stand.service.containers[0])  # which commits
     stand.service.wait_until(lambda: not stand.service.running)
-    assert volume.remote("") == ["first", "second"]
+    assert volume.remote("second") == ["first", "second"]
+    assert len(stand.service.containers) == 2
+
+
+def test_a_volume_to_read_only(stand: Stand) -> None:
+    kept = modal.Volume.from_name("kept", create_if_missing=True, client=stand.client)
+    [volume] = stand.deploy(
+        "volume", volumes={"/root/data": kept.with_mount_options(read_only=True)}
+    )
+    assert volume.remote("") == []
+    assert stand.service.containers[0].definition.volume_mounts[0].read_only
+
+
+def test_files_into_a_volume(stand: Stand, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("one")
+    kept = modal.Volume.from_name("kept", create_if_missing=True, client=stand.client)
+    with kept.batch_upload() as batch:
+        batch.put_file(tmp_path / "one.txt", "/one.txt")
+    [volume] = stand.deploy("volume", volumes={"/root/data": kept})
+    assert volume.remote("two") == ["one.txt", "two"]
 
 
 def test_an_unknown_gpu(stand: Stand) -> None:

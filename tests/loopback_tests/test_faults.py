@@ -14,7 +14,7 @@ from grpclib import Status
 from loopback import Limits
 
 from . import far_code
-from .standing import Stand
+from .standing import Stand, connected
 
 PICKLE, CBOR = 1, 4
 
@@ -123,6 +123,26 @@ def test_doubled_chunks_are_seen_once(stand: Stand) -> None:
     assert [chunk.index for chunk in stand.service.calls[0].chunks] == [1, 2, 2, 3, 3, 4, 5]
 
 
+def test_a_stream_that_breaks_goes_on(stand: Stand) -> None:
+    stand.service.faults.cuts = [2, 4]
+    [count] = stand.deploy("count")
+    assert numbers(list(count.remote_gen(6, 0.02))) == list(range(6))
+    assert stand.service.count("FunctionCallGetDataOut") >= 3
+
+
+def test_an_input_may_be_delivered_twice(stand: Stand) -> None:
+    stand.service.faults.twice = 1
+    [count] = stand.deploy("count")
+    frames = list(count.remote_gen(20, 0.1))
+    assert numbers(frames) == list(range(20))
+    [entry] = stand.service.inputs
+    assert entry.deliveries == [each.id for each in stand.service.containers]
+    assert len(entry.deliveries) == 2
+    # Both ran it, at the same time, and both sent their frames.
+    assert all(each.frames > 1 for each in stand.service.containers)
+    assert len(stand.service.calls[0].outputs) == 1
+
+
 def test_a_chunk_may_be_tampered_with(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODAL_PAYLOAD_FORMAT", "cbor")
 
@@ -195,10 +215,11 @@ def test_a_slow_network(stand: Stand) -> None:
 
 
 def test_a_bad_token(stand: Stand) -> None:
-    client = modal.Client.from_credentials("ak-none", "as-none")
-    with pytest.raises(modal.exception.AuthError, match="not known here"):
+    with (
+        connected("ak-none", "as-none") as client,
+        pytest.raises(modal.exception.AuthError, match="not known here"),
+    ):
         client.hello()
-    client.close()
     stand.client.hello()
 
 
@@ -253,6 +274,39 @@ def test_the_service_is_down_and_comes_back(stand: Stand) -> None:
     stand.service.up()
     assert add.remote(1, 1) == 2
     assert len(stand.service.containers) == 1
+
+
+def test_no_payment_method(stand: Stand) -> None:
+    [add] = stand.deploy("add")
+    stand.service.faults.no_payment_method()
+    with pytest.raises(modal.exception.PermissionDeniedError, match="payment method"):
+        add.with_options(gpu="T4").remote(1, 1)
+    with pytest.raises(modal.exception.PermissionDeniedError, match="payment method"):
+        stand.deploy("add", gpu="T4")
+    assert add.remote(1, 1) == 2  # without a GPU it is free
+
+
+def test_a_quota(stand: Stand) -> None:
+    [add] = stand.deploy("add")
+    stand.service.faults.quota()
+    with pytest.raises(modal.exception.ResourceExhaustedError, match="limit"):
+        add.remote(1, 1)
+    assert not stand.service.containers
+
+
+def test_a_client_that_is_too_old(stand: Stand) -> None:
+    stand.service.faults.client_too_old()
+    with pytest.raises(modal.exception.ConflictError, match="upgrade"):
+        stand.client.hello()
+
+
+def test_a_builder_that_the_client_does_not_know(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODAL_ENVIRONMENT", "newer")  # the client remembers what "main" builds with
+    stand.service.faults.builder = "2099.01"
+    with pytest.raises(modal.exception.VersionError, match=r"2099\.01"):
+        stand.deploy("add")
 
 
 def test_clear_makes_it_well_again(stand: Stand) -> None:
