@@ -81,6 +81,22 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
         "",
         "names or patterns of environment variables that are passed on",
     ),
+    "remotegpu_requirements": (
+        "linelist",
+        "",
+        "what a rented machine gets: uv.lock[extra, group:NAME], requirements.txt, pip: NAME, none",
+    ),
+    "remotegpu_image": (
+        "linelist",
+        "",
+        "what that is installed on: an image or a Dockerfile; apt: PACKAGE ...; env: NAME=VALUE",
+    ),
+    "remotegpu_secrets": (
+        "linelist",
+        "",
+        "secrets by name: of the provider, or env:NAME for a variable of this process",
+    ),
+    "remotegpu_volumes": ("linelist", "", "volumes of the provider: NAME:/path or NAME:/path:ro"),
     "remotegpu_aliases": ("linelist", "", "markers that mean gpu: NAME = gpu(2)"),
     "remotegpu_max_upload": (
         "string",
@@ -151,6 +167,10 @@ class Settings:
     include: tuple[str, ...]
     exclude: tuple[str, ...]
     env: tuple[str, ...]
+    requirements: tuple[str, ...]
+    image: tuple[str, ...]
+    secrets: tuple[str, ...]
+    volumes: tuple[str, ...]
     aliases: Mapping[str, Mapping[str, Any]]
     max_upload: int
     max_artifact: int
@@ -304,6 +324,10 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         include=lines("include"),
         exclude=lines("exclude"),
         env=lines("env"),
+        requirements=lines("requirements"),
+        image=lines("image"),
+        secrets=lines("secrets"),
+        volumes=lines("volumes"),
         aliases=parse_aliases(list(lines("aliases"))),
         max_upload=size("max_upload"),
         max_artifact=size("max_artifact"),

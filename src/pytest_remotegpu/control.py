@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import plan, selection, terminal, timeline
-from pytest_remotegpu.backends.base import Backend, Checks, Prepares
+from pytest_remotegpu.backends.base import Backend, Checks, Describes, Prepares
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import UsageError
@@ -183,6 +183,8 @@ class Control:
         )
         if taken is not None:
             upload += "".join(f"\n  left out: {path} {why}" for path, why in taken.left_out)
+        if isinstance(self._backend, Describes):
+            upload += "".join(f"\nenvironment: {text}" for text in self._backend.describe())
         where = None if self._backend is None else _place(self._backend)
         ids = [item.nodeid for item in session.items]
         reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")

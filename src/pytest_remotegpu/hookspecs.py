@@ -25,6 +25,21 @@ def pytest_remotegpu_environment(config: pytest.Config, environment: dict[str, s
     """
 
 
+@pytest.hookspec(firstresult=True)
+def pytest_remotegpu_modal_image(config: pytest.Config, image: Any) -> Any:
+    """Add to the image that Modal builds, after all that the project's files ask for.
+
+    Called once, before the first worker starts. ``image`` records what is done to it, and that is
+    part of what makes an environment another one; Modal's SDK is not needed here.
+
+    :param image: has the methods of ``modal.Image`` that add something: ``apt_install``,
+        ``pip_install``, ``uv_pip_install``, ``micromamba_install``, ``run_commands``,
+        ``dockerfile_commands``, ``env``, ``workdir``, ``add_local_file`` and ``add_local_dir``.
+        They take texts, numbers, lists and dictionaries; secrets are named.
+    :return: what the last of these methods gave. The first answer that is not ``None`` counts.
+    """
+
+
 @pytest.hookspec
 def pytest_remotegpu_order(config: pytest.Config, order: dict[str, Any]) -> None:
     """Change an order before it is sent, in place. Called once for each worker.

@@ -13,7 +13,7 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import terminal
+from pytest_remotegpu import software, terminal
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.controller import Controller, Lost, Said, Worker
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError
@@ -109,6 +109,7 @@ class News:
         try:
             if isinstance(said.what, Hello | Lost):
                 lane.take(said.what)
+                self._look_at_software(said.what, controller)
             else:
                 for event in said.what:
                     self._take_event(lane, said.worker, controller, event)
@@ -118,6 +119,14 @@ class News:
         except RemoteGpuError as error:
             threading.Thread(target=said.worker.channel.stop, daemon=True).start()
             lane.lose(f"{said.worker.name} can't be served: {error}", retry=False)
+
+    def _look_at_software(self, what: Hello | Lost, controller: Controller) -> None:
+        """Keep what a far side is made of, and say where an environment of its own differs."""
+        if not isinstance(what, Hello):
+            return
+        self._summary.equip(software.in_words(what.extra))
+        if controller.backend.ships_tree:
+            self._summary.note(software.differences(software.installed(), what.extra))
 
     def _tell(self, said: Said) -> None:
         """Write the timeline that ``--remote-debug`` asks for: what ends a phase there."""

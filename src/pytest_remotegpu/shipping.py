@@ -25,6 +25,7 @@ from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.plain import to_text
+from pytest_remotegpu.recipe import local_secrets
 from pytest_remotegpu.reports import Shipped
 
 __all__ = ["Sender", "Shipping", "Start"]
@@ -139,7 +140,8 @@ class Shipping:
         """Give the variables for the far side, as hooks have left them."""
         variables = dict(self.start.environ)
         if self._ships_tree:
-            variables = environment.passed_on(variables, self._settings.env)
+            names = (*self._settings.env, *local_secrets(self._settings.secrets))
+            variables = environment.passed_on(variables, names)
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
 

@@ -76,6 +76,7 @@ class RunSummary:
     :ivar where: the far side in words.
     :ivar real: whether GPUs were used at all.
     :ivar cards: those that tests had, in words.
+    :ivar software: what the far side is made of, in words.
     :ivar sent_files: how many files travelled, and in ``sent_bytes``, how many bytes they were.
     :ivar causes: what went wrong apart from tests, once each.
     :ivar status: the exit status that this makes of a session that would be green.
@@ -89,6 +90,7 @@ class RunSummary:
     where: str = ""
     real: bool = False
     cards: list[str] = field(default_factory=list)
+    software: list[str] = field(default_factory=list)
     shapes: dict[Shape, ShapeSummary] = field(default_factory=dict)
     artifacts: int = 0
     artifact_names: list[str] = field(default_factory=list)
@@ -151,6 +153,11 @@ class RunSummary:
         """Keep the cards that tests have, each once."""
         self.cards += [card for card in dict.fromkeys(cards) if card not in self.cards]
 
+    def equip(self, software: str) -> None:
+        """Keep what a far side is made of, once."""
+        if software and software not in self.software:
+            self.software.append(software)
+
     def phase(self, who: str, name: str, start: float, seconds: float) -> None:
         """Keep a part of the run; see :class:`Phase`."""
         if len(self.phases) < MOST_PHASES:
@@ -176,6 +183,8 @@ class RunSummary:
         self.where = self.where or other.where
         self.real = self.real or other.real
         self.use(other.cards)
+        for software in other.software:
+            self.equip(software)
         for shape, part in other.shapes.items():
             self.of(shape).add(part)
         self.artifacts += other.artifacts
@@ -210,6 +219,8 @@ class RunSummary:
         if self.where:
             cards = f": {', '.join(self.cards)}" if self.cards else ""
             yield f"on {self.where}{cards}" + ("" if self.real else " (no GPU was used)")
+        if self.real:
+            yield from (f"with {software}" for software in self.software)
         if self.sent_files:
             yield f"sent {self.sent_files} files, {self.sent_bytes / 2**10:.1f} KiB"
         if self.artifacts:

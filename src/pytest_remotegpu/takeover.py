@@ -18,6 +18,7 @@ from pytest_remotegpu.config import Settings, split_spec
 from pytest_remotegpu.control import Control, Requirement
 from pytest_remotegpu.distributed import GIVEN, Hub, Node
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.outfit import Outfit
 from pytest_remotegpu.shipping import Start
 
 __all__ = ["make"]
@@ -33,9 +34,10 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> o
     if hasattr(config, "workerinput") and given is None:
         return None
     backend = None
+    outfit = Outfit(config, settings, start[0])
     if settings.spec is not None:
         name, rest = split_spec(settings.spec)
-        backend = backends.find(name, rest, _site(config, settings))
+        backend = backends.find(name, rest, _site(config, settings, outfit))
         _check(config, settings, backend)
     if _distributes(config):
         return _hub(config, settings, backend)
@@ -50,7 +52,7 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> o
     return Control(config, settings, backend, Start(*start))
 
 
-def _site(config: pytest.Config, settings: Settings) -> Site:
+def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
     return Site(
         settings.python,
         sys.executable,
@@ -62,6 +64,7 @@ def _site(config: pytest.Config, settings: Settings) -> Site:
         run_limit=settings.run_timeout,
         wait=settings.wait,
         chosen=frozenset(each.name for each in settings.origins if each.origin != "default"),
+        wanted=outfit,
     )
 
 

@@ -5,6 +5,8 @@ The cards are those of a stand-in for NVIDIA's library; locks and processes are 
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import signal
 import subprocess
@@ -96,6 +98,19 @@ def test_no_card_is_visible(
     result.assert_outcomes(errors=2)
     why = f"this host shows 0: none (CUDA_VISIBLE_DEVICES is {outer!r})"
     assert f"not run: 1 GPU asked for, and {why}" in result.stdout.str()
+
+
+def test_the_summary_says_what_the_far_side_is_made_of(
+    pytester: pytest.Pytester, host: Host
+) -> None:
+    host.has("NVIDIA H200")
+    pytester.makepyfile(test_far=SEES)
+    result = run(pytester, LOCAL, "-k", "one")
+    [line] = [line for line in said(result).splitlines() if line.startswith("with ")]
+    expected = {"driver 580.65.06"}
+    if importlib.util.find_spec("torch") is not None:
+        expected.add(f"torch {importlib.metadata.version('torch')}")
+    assert expected <= set(line.removeprefix("with ").split(", "))
 
 
 def test_more_cards_than_there_are(pytester: pytest.Pytester, host: Host) -> None:

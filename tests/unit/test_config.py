@@ -230,6 +230,10 @@ def test_each_ini_option_is_taken_and_named() -> None:
         "remotegpu_include": ["*.bin"],
         "remotegpu_exclude": ["*.tmp"],
         "remotegpu_env": ["HF_*"],
+        "remotegpu_requirements": ["uv.lock"],
+        "remotegpu_image": ["ubuntu"],
+        "remotegpu_secrets": ["env:A"],
+        "remotegpu_volumes": ["m:/m"],
         "remotegpu_aliases": ["hpc = gpu(2)"],
         "remotegpu_max_upload": "1MiB",
         "remotegpu_max_artifact": "1KiB",
@@ -243,6 +247,8 @@ def test_each_ini_option_is_taken_and_named() -> None:
     assert (settings.include, settings.exclude, settings.env) == (("*.bin",), ("*.tmp",), ("HF_*",))
     assert settings.aliases == {"hpc": {"count": 2}}
     assert (settings.max_upload, settings.max_artifact) == (2**20, 2**10)
+    assert (settings.requirements, settings.image) == (("uv.lock",), ("ubuntu",))
+    assert (settings.secrets, settings.volumes) == (("env:A",), ("m:/m",))
     assert (settings.timeout, settings.idle, settings.preload) == (7.0, 8.5, ("jax",))
     named = {setting.origin for setting in settings.origins}
     assert {f"ini file, {name}" for name in config.INI} <= named

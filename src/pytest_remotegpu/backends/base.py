@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.recipe import Recipe
 
 __all__ = [
     "Backend",
     "Channel",
     "Checks",
+    "Describes",
     "Environment",
     "Lists",
     "Make",
@@ -28,7 +30,33 @@ __all__ = [
     "Running",
     "Site",
     "Tells",
+    "Wanted",
 ]
+
+
+class Wanted(Protocol):
+    """What a session wants its far side to be equipped with; for backends that make an image."""
+
+    def check(self) -> Recipe:
+        """Read the project's files, before anything is rented.
+
+        :raises UsageError: where they can't be meant, or can't work with this side's versions.
+        """
+
+    def recipe(self) -> Recipe:
+        """Give what :meth:`check` does, with what the project's hook does to the image.
+
+        :raises UsageError: as :meth:`check`, and where the hook gives something else.
+        """
+
+    def why(self, provider: str, more: Mapping[str, str]) -> list[str]:
+        """Say how the recipe differs from the one that was used last with a provider.
+
+        :param more: what else its environments depend on, by name, such as its client's version.
+        """
+
+    def keep(self, provider: str, more: Mapping[str, str]) -> None:
+        """Remember the recipe as one whose environment is there; called from the main thread."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +74,7 @@ class Site:
     :ivar wait: seconds to wait for a card that is not free; 0 for any time.
     :ivar workers: how many workers of one shape may be open at once.
     :ivar chosen: names of the settings that are the user's own, not a default.
+    :ivar wanted: what the far side is to be equipped with; ``None`` where nobody has said.
     """
 
     python: str = ""
@@ -59,6 +88,7 @@ class Site:
     wait: float = 0.0
     workers: int = 1
     chosen: frozenset[str] = frozenset()
+    wanted: Wanted | None = None
 
 
 @dataclass(frozen=True)
@@ -186,6 +216,17 @@ class Checks(Protocol):
         """Look at a shape before anything is opened.
 
         :raises UsageError: where no worker can offer it.
+        """
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A backend that makes an environment and can tell which one implements this as well."""
+
+    def describe(self) -> list[str]:
+        """Say in lines what its workers will run in; nothing is made or asked for by that.
+
+        :raises UsageError: where no such environment can be made.
         """
 
 

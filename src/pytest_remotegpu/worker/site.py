@@ -18,7 +18,7 @@ import msgspec
 from pytest_remotegpu import cards
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
-from pytest_remotegpu.worker import process
+from pytest_remotegpu.worker import process, versions
 
 __all__ = ["for_runner", "hello", "look", "name_of", "sweep"]
 
@@ -39,7 +39,8 @@ def hello(pretend: int | None, found: list[cards.Card]) -> Hello:
     :param pretend: as :func:`look` gives it. :param found: likewise.
     """
     gpus = tuple(card.token for card in found)
-    return Hello.here(gpus=gpus, pretend=pretend, host=socket.gethostname())
+    extra = versions.found()
+    return Hello.here(gpus=gpus, pretend=pretend, host=socket.gethostname(), extra=extra)
 
 
 def for_runner(order: orders.Order, run: orders.Run, site: orders.Site) -> orders.Order:

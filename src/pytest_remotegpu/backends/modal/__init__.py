@@ -20,16 +20,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_remotegpu.backends.base import Backend, Channel, Environment, Price, Site
+from pytest_remotegpu import recipe as recipes
+from pytest_remotegpu.backends.base import Backend, Channel, Environment, Price, Site, Wanted
 from pytest_remotegpu.backends.modal import spec, table
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError, SpecError, UsageError
 from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.recipe import Recipe
 
 __all__ = ["Modal", "make"]
 
 COURIER: Final = "pytest_remotegpu.backends.modal.courier"
+NAME: Final = "modal"
 MARK: Final = b"\x1e"
 RUN_LIMIT: Final = 3600.0
 """Seconds that a run may take where nobody says otherwise: a forgotten one costs money."""
@@ -43,6 +46,7 @@ asks for as many as it has workers, so this bounds what a mistake may cost."""
 SIGNING_IN: Final = 30.0
 """Seconds in which a courier must know whether the service takes the token."""
 MOST_BACKOFF: Final = 300.0
+NEEDS: Final = ("cloudpickle", "msgspec", "nvidia-ml-py", "pluggy", "pytest")
 PRELOAD: Final = ("torch", "numpy")
 
 
@@ -84,6 +88,7 @@ class Courier(StdioChannel):
             self._diagnosis = said["ended"]
         elif "container" in said:
             self._container = said["container"]
+            self._backend.deployed()
         if "ready" in said or "end" in said:
             self._settled.set()
 
@@ -153,6 +158,9 @@ class Modal:
         self.where = f"Modal, {cards} unless marked otherwise" if cards else "Modal"
         self._named = named
         self._site = site
+        self._wanted: Wanted = site.wanted or _Plain()
+        self._more: dict[str, str] = {}
+        self._deployed = False
         self._spare: Courier | None = None
         self._variables = dict(os.environ)  # tests may change it
         self._losses = 0
@@ -168,6 +176,17 @@ class Modal:
         :raises UsageError: where none does.
         """
         spec.choose(self._named, shape)
+
+    def describe(self) -> list[str]:
+        """Say what the containers will run in, and why that would have to be made first.
+
+        :raises UsageError: where it can't be made.
+        """
+        recipe = self._wanted.recipe()
+        more = self._more = self._more or _more()
+        reasons = [f"new, since {text}" for text in self._wanted.why(NAME, more)]
+        notes = [f"note, {text}" for text in recipe.notes]
+        return [recipes.fingerprint(recipe, more), *recipes.describe(recipe), *reasons, *notes]
 
     def prepare(self) -> None:
         """Start a courier ahead: signing in takes as long as collection does."""
@@ -200,7 +219,12 @@ class Modal:
         from pytest_remotegpu.backends.modal import deploying  # noqa: PLC0415 -- only once it is needed
 
         gpu = spec.cards(types, shape.count)
-        fingerprint = environment.fingerprint or _fingerprint(self._site)
+        recipe = self._wanted.recipe()
+        more = self._more = self._more or _more()
+        fingerprint = environment.fingerprint or recipes.fingerprint(recipe, more)
+        reasons = self._wanted.why(NAME, more)
+        for note in recipe.notes if reasons else ():
+            self.tell(note)
         app = deploying.name_of(fingerprint, gpu)
         limit = self._site.run_limit or RUN_LIMIT
         return {
@@ -219,10 +243,10 @@ class Modal:
             "wait": self._site.wait,
             "delay": min(MOST_BACKOFF, 2.0 ** (self._losses - 1)) if self._losses else 0.0,
             "preload": [*PRELOAD, *self._site.preload],
-            "secrets": [],
-            "volumes": {},
-            "reason": "",
-            "recipe": {},
+            "secrets": list(recipe.secrets),
+            "volumes": {volume.path: (volume.name, volume.read_only) for volume in recipe.volumes},
+            "reason": "; ".join(reasons),
+            "recipe": recipes.encode(recipe),
         }
 
     def close(self) -> None:
@@ -231,11 +255,17 @@ class Modal:
             courier, self._spare = self._spare, None
         if courier is not None:
             courier.stop()
+        if self._deployed:
+            self._wanted.keep(NAME, self._more)
 
     def _courier(self) -> Courier:
         return Courier(self._site.executable, self, self._variables)
 
     # what couriers say
+
+    def deployed(self) -> None:
+        """Take note that a container of the environment has started."""
+        self._deployed = True
 
     def tell(self, text: str, *, build: bool = False) -> None:
         """Keep a line for the user."""
@@ -263,22 +293,39 @@ class Modal:
         return Price(max(known), table.DATE) if known and len(known) == len(prices) else None
 
 
-def _fingerprint(site: Site) -> str:
-    """Name what the image and its mount are made of."""
+def _more() -> dict[str, str]:
+    """Give what an image and its mount are made of beside the recipe, by name."""
     found = hashlib.sha256()
     here = Path(__file__).parents[2]
     for path in sorted(here.rglob("*.py")):
         found.update(f"{path.relative_to(here).as_posix()}\n".encode() + path.read_bytes())
-    for name in ("modal", "pytest", "cloudpickle", "msgspec"):
-        found.update(f"{name} {version(name)}\n".encode())
-    found.update(f"{sys.version_info[:2]} {site.platform}".encode())
-    return found.hexdigest()
+    return {"modal": version("modal"), "pytest-remotegpu's own code": found.hexdigest()[:8]}
+
+
+class _Plain:
+    """A far side that is equipped with this package's needs only, where nobody asks for more."""
+
+    def check(self) -> Recipe:
+        """Give the recipe."""
+        own = tuple(f"{name}=={version(name)}" for name in NEEDS)
+        minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        return Recipe(python=minor, package=version("pytest-remotegpu"), own=own)
+
+    recipe = check
+
+    def why(self, _provider: str, _more: Mapping[str, str]) -> list[str]:
+        """Know of no other recipe."""
+        return []
+
+    def keep(self, _provider: str, _more: Mapping[str, str]) -> None:
+        """Forget it."""
 
 
 def make(rest: str, site: Site) -> Backend:
     """Read nothing, a GPU type, or types with commas of which the first free one is taken.
 
-    :raises SpecError: for a type that Modal has not. :raises UsageError: where its SDK is missing.
+    :raises SpecError: for a type that Modal has not, or where its SDK is missing.
+    :raises UsageError: where the project's files describe no environment that can be made there.
     """
     named = spec.parse(rest)
     try:
@@ -287,4 +334,7 @@ def make(rest: str, site: Site) -> Backend:
         if importlib.util.find_spec("modal") is None:
             how = f"{site.executable or 'python'} -m pip install 'pytest-remotegpu[modal]'"
             raise SpecError(f"--remote=modal needs Modal's SDK: {how}") from None
-    return Modal(rest, named, site)
+    backend = Modal(rest, named, site)
+    if site.wanted is not None:
+        site.wanted.check()
+    return backend

@@ -15,10 +15,12 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
 from pytest_remotegpu.backends.modal import container, deploying, image, sdk, trouble
@@ -29,6 +31,8 @@ __all__ = ["LENGTH", "MARK", "main"]
 MARK: Final = "\x1e"
 LENGTH: Final = struct.Struct("!Q")
 """Stands before each piece on stdin."""
+FOLDER: Final = "remotegpu-image-"
+"""Begins the name of the folder for files that go into an image."""
 PIECE: Final = 768 * 1024
 """Bytes of one message to a container; the service takes 1 MiB."""
 REACH: Final = 3.0
@@ -100,10 +104,12 @@ class Courier:
 
     def _prepare(self, order: dict[str, Any]) -> Any:
         modal = self._modal
-        with modal.enable_output():
-            found = deploying.prepared(
-                modal, order, lambda: image.build(order["recipe"], modal), say
-            )
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder, modal.enable_output():
+
+            def described() -> Any:
+                return image.build(order["recipe"], modal, Path(folder), os.environ)
+
+            found = deploying.prepared(modal, order, described, say)
         self._queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
         self._queue.hydrate()
         modal.Dict.from_name(order["claims"], create_if_missing=True).hydrate()
@@ -276,8 +282,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inward = sys.stdin.buffer
     try:
-        import modal  # noqa: PLC0415 -- what its absence means is said below
-
+        modal = sdk.load()
         sdk.harden()
         _reach(modal)
         _sign_in(modal)

@@ -1,19 +1,148 @@
-"""The image of an environment, as Modal builds it."""
+"""The image of an environment, as Modal builds it.
+
+Runs in the courier's process. Knows recipes and Modal's images; nothing of the user's code is ever
+in one, and of this package only its own files are added, when a container starts.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from importlib.metadata import version
-from typing import Any
+from collections.abc import Iterator, Mapping
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
 
-__all__ = ["build"]
+from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.recipe import Base, Recipe, UvProject, decode
+
+__all__ = ["build", "staged"]
+
+PACKAGE: Final = "pytest_remotegpu"
+HOME: Final = PurePosixPath("/root")
+"""Where a container finds modules that are added when it starts."""
+CONSTRAINTS: Final = "/.remotegpu/constraints.txt"
+SHOWN: Final = ("METADATA", "entry_points.txt")
+"""Of an installed package's metadata, what tells its version and that it is a plugin."""
+EVEN_THERE: Final = "--break-system-packages"
+"""A distribution's own Python is to be used where the image says so; nobody else needs it there."""
 
 
-def build(recipe: Mapping[str, Any], modal: Any) -> Any:  # noqa: ARG001 -- the recipe comes with its own branch
-    """Describe the image; nothing is sent by that."""
-    minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    names = ("pytest", "cloudpickle", "msgspec", "pluggy", "nvidia-ml-py")
-    pins = [f"{name}=={version(name)}" for name in names]
-    image = modal.Image.debian_slim(python_version=minor).uv_pip_install(*pins)
-    return image.add_local_python_source("pytest_remotegpu")
+def build(recipe: Mapping[str, Any], modal: Any, folder: Path, environ: Mapping[str, str]) -> Any:
+    """Describe the image; nothing is sent by that.
+
+    :param recipe: as :func:`pytest_remotegpu.recipe.encode` gives it.
+    :param folder: an empty one, which must stay until the image is built.
+    :param environ: has the values of local secrets.
+    :raises UsageError: where a file of the recipe has gone meanwhile.
+    """
+    wanted = decode(recipe)
+    files = staged(wanted, folder)
+    secrets = _build_secrets(wanted, modal, environ)
+    image = _base(wanted, modal)
+    if wanted.apt:
+        image = image.apt_install(*wanted.apt)
+    if wanted.variables:
+        image = image.env(dict(wanted.variables))
+    if wanted.uv is not None:
+        image = _synced(image, wanted.uv, files["pyproject.toml"].parent, secrets)
+    if "requirements.txt" in files:
+        image = _installed(image, files, secrets)
+    # in a layer of their own: they change more often than all that the project asks for
+    image = image.uv_pip_install(*wanted.own, extra_options=EVEN_THERE)
+    for step in wanted.steps:
+        kwargs = dict(step.kwargs)
+        if "secrets" in kwargs:
+            kwargs["secrets"] = [modal.Secret.from_name(name) for name in kwargs["secrets"]]
+        image = getattr(image, step.method)(*step.args, **kwargs)
+    return _with_package(image, modal)
+
+
+def staged(recipe: Recipe, folder: Path) -> dict[str, Path]:
+    """Write the files that installers read; those of the project itself stay where they are.
+
+    :return: their paths by name.
+    """
+    texts: dict[str, str] = {}
+    if recipe.uv is not None:
+        texts |= {"uv.lock": recipe.uv.lock, "pyproject.toml": recipe.uv.pyproject}
+    if recipe.files.lines:
+        texts["requirements.txt"] = _lines(recipe.files.lines)
+        if recipe.files.constraints:
+            texts["constraints.txt"] = _lines(recipe.files.constraints)
+    if recipe.base.dockerfile:
+        texts["Dockerfile"] = recipe.base.text
+    paths = {name: folder / name for name in texts}
+    for name, path in paths.items():
+        path.write_text(texts[name], encoding="utf-8", newline="\n")
+    return paths
+
+
+def _lines(lines: tuple[str, ...]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _build_secrets(recipe: Recipe, modal: Any, environ: Mapping[str, str]) -> list[Any]:
+    """Hand over what installing needs; the service keeps it apart from the image."""
+    values = {name: environ[name] for name in recipe.built_with if name in environ}
+    return [modal.Secret.from_dict(values)] if values else []
+
+
+def _base(recipe: Recipe, modal: Any) -> Any:
+    base: Base = recipe.base
+    added = recipe.python if base.adds_python else None
+    if base.dockerfile:
+        context = Path(base.context)
+        path = context / base.dockerfile
+        if not path.is_file():
+            raise UsageError(f"remotegpu_image names {base.dockerfile!r}, and it has gone")
+        return modal.Image.from_dockerfile(path, context_dir=context, add_python=added)
+    if base.reference:
+        return modal.Image.from_registry(base.reference, add_python=added)
+    return modal.Image.debian_slim(python_version=recipe.python)
+
+
+def _synced(image: Any, project: UvProject, folder: Path, secrets: list[Any]) -> Any:
+    """Install what a lock file holds, apart from code that travels with the project."""
+    left_out = [f"--no-install-package={name}" for name in project.local]
+    return image.uv_sync(
+        str(folder),
+        extras=list(project.extras),
+        groups=list(project.groups),
+        frozen=True,
+        extra_options=" ".join(left_out),
+        secrets=secrets,
+    )
+
+
+def _installed(image: Any, files: Mapping[str, Path], secrets: list[Any]) -> Any:
+    options = [EVEN_THERE]
+    if "constraints.txt" in files:
+        image = image.add_local_file(files["constraints.txt"], CONSTRAINTS, copy=True)
+        options.append(f"-c {CONSTRAINTS}")
+    return image.uv_pip_install(
+        requirements=[str(files["requirements.txt"])],
+        extra_options=" ".join(options),
+        secrets=secrets,
+    )
+
+
+def _with_package(image: Any, modal: Any) -> Any:
+    """Add this package's own files, and what tells Python and pytest that it is installed."""
+    root = Path(__file__).parents[2]
+    image = image.add_local_dir(
+        root, str(HOME / PACKAGE), ignore=~modal.FilePatternMatcher("**/*.py")
+    )
+    for local, remote in _metadata():
+        image = image.add_local_file(local, remote)
+    return image
+
+
+def _metadata() -> Iterator[tuple[Path, str]]:
+    """Give the files of this package's metadata, and where Python looks for them."""
+    try:
+        found: Distribution = distribution(PACKAGE)
+    except PackageNotFoundError:
+        return
+    folder = HOME / f"{PACKAGE}-{found.version}.dist-info"
+    for file in found.files or ():
+        if file.name in SHOWN and file.parent.name.endswith(".dist-info"):
+            yield Path(str(found.locate_file(file))), str(folder / file.name)

@@ -8,13 +8,16 @@ here. What is private is looked for before it is replaced; where it is not there
 from __future__ import annotations
 
 import builtins
+import importlib.metadata
 import io
 import pickle
+import sys
+from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["TESTED", "harden"]
+__all__ = ["TESTED", "harden", "load"]
 
 TESTED: Final = ((1, 6), (1, 7))
 """The first minor version of the SDK that this was tried with, and the first that it was not."""
@@ -32,6 +35,32 @@ class _Exceptions(pickle.Unpickler):
         if isinstance(kind, type) and issubclass(kind, Exception):
             return kind
         raise pickle.UnpicklingError(f"a container sent a pickle of {module}.{name}")
+
+
+PARTS: Final = ("__init__.py", "app.py", "_container_entrypoint.py")
+"""Files that tell the SDK from a folder of a project that is called as it is."""
+
+
+def load() -> Any:
+    """Import the SDK, also where the import path leads to another ``modal`` first.
+
+    :raises UsageError: where that other one is all that is found.
+    :raises ImportError: where there is none.
+    """
+    for found in importlib.metadata.distributions(name="modal"):
+        home = Path(str(found.locate_file("modal")))
+        if all((home / part).is_file() for part in PARTS):
+            sys.path.insert(0, str(home.parent))
+            break
+    import modal  # noqa: PLC0415 -- late: it takes a third of a second
+
+    if not hasattr(modal, "App"):
+        place = getattr(modal, "__file__", None) or list(modal.__path__)
+        raise UsageError(
+            f"{place} is taken for Modal's SDK, which is not installed beside it: "
+            "python -m pip install 'pytest-remotegpu[modal]'"
+        )
+    return modal
 
 
 def harden() -> None:

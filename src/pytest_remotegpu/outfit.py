@@ -1,0 +1,140 @@
+"""What a session wants its far side to be equipped with: read once, handed to backends that ask.
+
+Reads pytest's configuration and asks its hooks; knows no backend, and makes no environment itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any, Final
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from pytest_remotegpu import recipe as recipes
+from pytest_remotegpu.config import Settings
+from pytest_remotegpu.errors import UsageError
+
+__all__ = ["Outfit"]
+
+OURS: Final = "pytest-remotegpu"
+SAME: Final = ("cloudpickle",)
+"""What one version has pickled, another one may not open."""
+KEPT: Final = "remotegpu/environments"
+"""Where pytest's cache keeps what the last environment was made of; no secret is among it."""
+MOST_PLUGINS: Final = 8
+
+
+def here() -> recipes.Here:
+    """Describe this side."""
+    try:
+        package, needs = version(OURS), tuple(requires(OURS) or ())
+    except PackageNotFoundError:
+        package, needs = "", ()
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    same = tuple((name, version(name)) for name in SAME)
+    return recipes.Here(python, pytest.__version__, package, needs, same)
+
+
+class Outfit:
+    """The recipe of one session, and what is known of the one before.
+
+    :param environ: the variables of this process, as they were at its start.
+    :raises UsageError: for a line of the ini file that is not understood.
+    """
+
+    def __init__(
+        self, config: pytest.Config, settings: Settings, environ: Mapping[str, str]
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._declared = recipes.declare(
+            settings.requirements, settings.image, settings.secrets, settings.volumes
+        )
+        self._read: recipes.Recipe | None = None
+        self._whole: recipes.Recipe | None = None
+        for name in self._declared.local_secrets:
+            if name not in environ:
+                raise UsageError(
+                    f"remotegpu_secrets has env:{name}, and this process has no such variable; "
+                    f"export {name}, or leave out the line"
+                )
+
+    @property
+    def local_secrets(self) -> tuple[str, ...]:
+        """Names of variables of this process that the far side gets."""
+        return self._declared.local_secrets
+
+    def check(self) -> recipes.Recipe:
+        """Read the project's files.
+
+        :raises UsageError: where they can't be meant, or can't work with this side's versions.
+        """
+        if self._read is None:
+            root = self._config.rootpath
+            found = recipes.read(root, self._declared, here(), self._settings.preload)
+            notes = (*found.notes, *self._unnamed_plugins(found))
+            self._read = replace(found, notes=notes)
+        return self._read
+
+    def recipe(self) -> recipes.Recipe:
+        """Give the recipe, with what the project's hook does to the image.
+
+        :raises UsageError: as :meth:`check`, and where the hook gives something else.
+        """
+        if self._whole is None:
+            image = recipes.Image(self._config.rootpath)
+            given = self._config.hook.pytest_remotegpu_modal_image(config=self._config, image=image)
+            if given is not None and not isinstance(given, recipes.Image):
+                raise UsageError(
+                    f"pytest_remotegpu_modal_image returned {type(given).__name__}; return what "
+                    'the methods of its image give, such as image.apt_install("git")'
+                )
+            self._whole = replace(self.check(), steps=given.steps if given is not None else ())
+        return self._whole
+
+    def why(self, provider: str, more: Mapping[str, str]) -> list[str]:
+        """Say how the recipe differs from the one that was used last.
+
+        :param provider: by name. :param more: what else its environments depend on, by name.
+        """
+        now = recipes.to_plain(self.recipe(), more)
+        return recipes.why(self._kept().get(provider), now)
+
+    def keep(self, provider: str, more: Mapping[str, str]) -> None:
+        """Remember the recipe as one whose environment is there."""
+        cache: Any = getattr(self._config, "cache", None)
+        if cache is not None and self._whole is not None:
+            plain = recipes.to_plain(self._whole, more)
+            cache.set(KEPT, {**self._kept(), provider: plain})
+
+    def _kept(self) -> dict[str, Any]:
+        cache: Any = getattr(self._config, "cache", None)
+        found = cache.get(KEPT, {}) if cache is not None else {}
+        return found if isinstance(found, dict) else {}
+
+    def _unnamed_plugins(self, found: recipes.Recipe) -> Sequence[str]:
+        """Name the plugins of this session that nothing asks for over there.
+
+        Where nothing is known of what requirements pull in, those are not told apart.
+        """
+        if not found.uv and not found.files.lines and not found.own:
+            return ()
+        names = {canonicalize_name(name) for name in recipes.names(found)}
+        plugins = {
+            f"{dist.project_name} {dist.version}"
+            for _plugin, dist in self._config.pluginmanager.list_plugin_distinfo()
+            if canonicalize_name(dist.project_name) not in {*names, OURS}
+        }
+        if not plugins or found.base.dockerfile:
+            return ()
+        shown = sorted(plugins)[:MOST_PLUGINS]
+        more = f" and {len(plugins) - len(shown)} more" if len(plugins) > len(shown) else ""
+        note = (
+            f"plugins of this session that the far environment does not name: {', '.join(shown)}"
+            f"{more}; where tests need them, add them to what remotegpu_requirements names"
+        )
+        return (note,)

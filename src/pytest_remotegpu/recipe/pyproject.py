@@ -1,0 +1,207 @@
+"""``pyproject.toml``: what a project depends on, with extras and groups.
+
+Reads one such file, given as text; the folders that it points to are none of its business.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from pytest_remotegpu.errors import UsageError
+
+__all__ = ["Pyproject", "to_toml"]
+
+USUAL: Final = ("gpu", "test", "testing", "tests")
+"""Extras and groups that are taken where nobody says which."""
+OF_UV: Final = ("index", "sources", "conflicts", "default-groups", "environments")
+"""Of uv's own settings, those that change what is installed."""
+
+
+@dataclass(frozen=True)
+class Pyproject:
+    """A file's content.
+
+    :ivar name: as messages name the file. :ivar data: what it says.
+    """
+
+    name: str
+    data: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> Pyproject:
+        """Read the file's text.
+
+        :raises UsageError: where it is no TOML.
+        """
+        try:
+            return cls(name, tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{name} is no TOML: {error}") from None
+
+    def _table(self, *path: str) -> dict[str, Any]:
+        found: Any = self.data
+        for key in path:
+            found = found.get(key, {}) if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def project(self) -> dict[str, Any]:
+        """The table ``[project]``."""
+        return self._table("project")
+
+    @property
+    def tool_uv(self) -> dict[str, Any]:
+        """The table ``[tool.uv]``."""
+        return self._table("tool", "uv")
+
+    @property
+    def is_poetry(self) -> bool:
+        """Whether its dependencies are written for poetry, where nobody else reads them."""
+        return bool(self._table("tool", "poetry", "dependencies"))
+
+    @property
+    def requires_python(self) -> str:
+        """The versions of Python that the project admits."""
+        return str(self.project.get("requires-python", ""))
+
+    @property
+    def extras(self) -> dict[str, list[Any]]:
+        """Extras by their normal name."""
+        table = self._table("project", "optional-dependencies")
+        return {canonicalize_name(name): list(value) for name, value in table.items()}
+
+    @property
+    def groups(self) -> dict[str, list[Any]]:
+        """Dependency groups by their normal name."""
+        table = self._table("dependency-groups")
+        return {canonicalize_name(name): list(value) for name, value in table.items()}
+
+    def usual(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Choose the extras and groups that tests are likely to need.
+
+        Those that uv is told not to combine are left out.
+        """
+        apart = {
+            canonicalize_name(str(value))
+            for conflict in self.tool_uv.get("conflicts", [])
+            for part in conflict
+            for value in part.values()
+        }
+        wanted = [name for name in USUAL if name not in apart]
+        extras = tuple(name for name in wanted if name in self.extras)
+        return extras, tuple(name for name in wanted if name in self.groups)
+
+    def check(self, extras: Iterable[str], groups: Iterable[str]) -> None:
+        """Make sure that these exist.
+
+        :raises UsageError: for one that does not; it lists those that do.
+        """
+        for kind, wanted, there in (
+            ("extra", extras, self.extras),
+            ("group", groups, self.groups),
+        ):
+            for name in wanted:
+                if name not in there:
+                    has = ", ".join(sorted(there)) or "none"
+                    raise UsageError(f"{self.name} has no {kind} {name!r}; it has: {has}")
+
+    def requirements(self, extras: Iterable[str] = (), groups: Iterable[str] = ()) -> list[str]:
+        """List what the project depends on, with these extras and groups; itself is not in it.
+
+        :raises UsageError: for an unknown extra or group, a circle, or what is no requirement.
+        """
+        self.check(extras, groups)
+        found = [str(line) for line in self.project.get("dependencies", [])]
+        done: set[str] = set()
+        self._self_referring(found, done)
+        for extra in extras:
+            self._extra(extra, found, done)
+        for group in groups:
+            found += self._group(group, ())
+            self._self_referring(found, done)
+        own = canonicalize_name(str(self.project.get("name", "")))
+        return [line for line in found if self._name(line) != own]
+
+    def _extra(self, extra: str, found: list[str], done: set[str]) -> None:
+        if extra in done:
+            return
+        done.add(extra)
+        self.check([extra], ())
+        found += [str(line) for line in self.extras[extra]]
+        self._self_referring(found, done)
+
+    def _self_referring(self, found: list[str], done: set[str]) -> None:
+        """Take in the extras that the project asks of itself, as ``name[extra]``."""
+        own = canonicalize_name(str(self.project.get("name", "")))
+        for line in list(found):
+            if self._name(line) == own:
+                for extra in sorted(map(canonicalize_name, Requirement(line).extras)):
+                    self._extra(extra, found, done)
+
+    def _name(self, line: str) -> str:
+        try:
+            return canonicalize_name(Requirement(line).name)
+        except InvalidRequirement:
+            raise UsageError(f"{self.name} has {line!r}, which is no requirement") from None
+
+    def _group(self, group: str, above: tuple[str, ...]) -> list[str]:
+        """Give a group's requirements, those of included groups in place."""
+        if group in above:
+            raise UsageError(f"{self.name}: group {group!r} includes itself")
+        self.check((), [group])
+        found: list[str] = []
+        for entry in self.groups[group]:
+            if isinstance(entry, str):
+                found.append(entry)
+                continue
+            inner = entry.get("include-group") if isinstance(entry, dict) else None
+            if not isinstance(inner, str):
+                raise UsageError(f"{self.name}: group {group!r} has {entry!r}, which is not known")
+            found += self._group(canonicalize_name(inner), (*above, group))
+        return found
+
+    def for_uv(self) -> str:
+        """Write what ``uv sync --frozen`` needs of this file, and nothing that often changes.
+
+        A workspace's other members are left out: their code travels, and what they depend on is in
+        the lock file.
+        """
+        keys = ("name", "version", "requires-python", "dependencies", "optional-dependencies")
+        project = {key: self.project[key] for key in keys if key in self.project}
+        if "version" not in project:
+            project["version"] = "0"
+        uv = {key: self.tool_uv[key] for key in OF_UV if key in self.tool_uv}
+        kept: dict[str, Any] = {
+            "project": {"name": "project", **project},
+            "dependency-groups": self._table("dependency-groups"),
+            "tool": {"uv": {**uv, "package": False}},
+        }
+        return to_toml(kept)
+
+
+def to_toml(data: Mapping[str, Any]) -> str:
+    """Write tables of texts, numbers, truth values and lists, in their order."""
+    return "".join(f"{_key(name)} = {_value(value)}\n" for name, value in data.items() if value)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_key(name)} = {_value(part)}" for name, part in value.items())
+        return f"{{ {inner} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)

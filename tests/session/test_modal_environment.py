@@ -1,0 +1,358 @@
+"""The environment that a session gets on Modal: what the service is asked to build, and what not.
+
+Modal's real client speaks to a service on the loopback interface, which records what it is asked;
+there, each image is the interpreter of these tests.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from loopback import LoopbackModal
+from session.running import run, said
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
+)
+MODAL = "--remote=modal:T4"
+CANARY = "canary-5f0b"
+MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
+TEST = """
+    import os
+    import pytest
+
+    @pytest.mark.gpu
+    def test_one():
+        assert os.environ.get("A_TOKEN") == "canary-" + "5f0b"
+"""
+LOCK = f"""
+version = 1
+requires-python = ">={MINOR}"
+[[package]]
+name = "mine"
+source = {{ editable = "." }}
+[[package]]
+name = "torch"
+version = "2.10.0"
+source = {{ registry = "https://pypi.org/simple" }}
+"""
+PYPROJECT = """
+[project]
+name = "mine"
+version = "1"
+dependencies = ["torch"]
+optional-dependencies.gpu = ["triton"]
+[dependency-groups]
+test = ["pytest"]
+[tool.uv.workspace]
+members = ["libs/*"]
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackModal]:
+    """Have a service that Modal's client takes for the real one."""
+    with LoopbackModal(tmp_path / "modal") as service:
+        for name, value in service.environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("A_TOKEN", CANARY)
+        yield service
+    gc.collect()  # connections of clients that were killed are dropped in this test, not later
+
+
+def commands(service: LoopbackModal) -> list[str]:
+    """Give the lines of all Dockerfiles, in the order in which their images were asked for."""
+    return [line for image in service.world.images.values() for line in image.dockerfile_commands]
+
+
+def copied(service: LoopbackModal) -> dict[str, str]:
+    """Give the files that images were built from, by name."""
+    return {
+        file.filename: bytes(file.data).decode()
+        for image in service.world.images.values()
+        for file in image.context_files
+    }
+
+
+def mounted(service: LoopbackModal) -> set[str]:
+    """Name the files that containers get when they start."""
+    return {
+        file.filename
+        for record in service.requests
+        if record.method == "MountGetOrCreate"
+        for file in record.request.files
+    }
+
+
+def write_ini(pytester: pytest.Pytester, **options: list[str]) -> None:
+    lines = ["[pytest]", "remotegpu_secrets = env:A_TOKEN"]
+    for name, values in options.items():
+        lines += [f"remotegpu_{name} =", *(f"    {value}" for value in values)]
+    pytester.makeini("\n".join(lines))
+
+
+def test_the_recipe_is_built_in_layers_and_nothing_of_the_project_is_in_them(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(test_secretive=TEST)
+    pytester.makefile(".txt", requirements="numpy==2.3.0\n-r more.txt\n-c limits.txt")
+    pytester.makefile(".txt", more="-i https://u:${A_TOKEN}@example.org/simple\neinops")
+    pytester.makefile(".txt", limits="scipy<2")
+    write_ini(
+        pytester,
+        image=["nvidia/cuda:12.8.0-devel-ubuntu22.04", "apt: libnuma1", "env: CUDA_HOME=/cuda"],
+    )
+    run(pytester, MODAL).assert_outcomes(passed=1)
+
+    lines = commands(service)
+    assert lines[0] == "FROM nvidia/cuda:12.8.0-devel-ubuntu22.04"
+    for wanted in ("RUN apt-get install -y libnuma1", "ENV CUDA_HOME=/cuda"):
+        assert wanted in lines
+    installs = [line for line in lines if "uv pip install" in line]
+    assert "-c /.remotegpu/constraints.txt" in installs[0]
+    assert f"pytest=={version('pytest')}" in installs[1]
+    assert f"cloudpickle=={version('cloudpickle')}" in installs[1]
+    assert copied(service) == {
+        "/.0_requirements.txt": (
+            "numpy==2.3.0\n-i https://u:${A_TOKEN}@example.org/simple\neinops\n"
+        )
+    }
+    files = mounted(service)
+    assert "/constraints.txt" in {Path("/", Path(name).name).as_posix() for name in files}
+    assert not any("secretive" in name for name in files)
+    assert not any(b"test_secretive" in bytes(data) for data in service.world.files.values())
+
+
+def test_a_container_gets_this_package_and_nothing_else(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    write_ini(pytester)
+    run(pytester, MODAL).assert_outcomes(passed=1)
+    files = mounted(service)
+    ours = {name for name in files if name.startswith("/root/pytest_remotegpu/")}
+    assert "/root/pytest_remotegpu/plugin.py" in ours
+    assert "/root/pytest_remotegpu/backends/modal/container.py" in ours
+    assert all(name.endswith(".py") for name in ours)
+    folder = f"/root/pytest_remotegpu-{version('pytest-remotegpu')}.dist-info"
+    assert files - ours == {f"{folder}/METADATA", f"{folder}/entry_points.txt"}
+
+
+def test_a_lock_file_is_installed_as_it_is_without_code_of_the_project(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.path.joinpath("uv.lock").write_text(LOCK)
+    pytester.path.joinpath("pyproject.toml").write_text(PYPROJECT)
+    write_ini(pytester)
+    run(pytester, MODAL).assert_outcomes(passed=1)
+    lines = commands(service)
+    assert lines[0].startswith(f"FROM python:{MINOR}")
+    [sync] = [line for line in lines if " sync " in line]
+    for option in ("--frozen", "--extra=gpu", "--group=test", "--no-install-package=mine"):
+        assert option in sync
+    assert copied(service)["/.uv.lock"] == LOCK
+    assert "workspace" not in copied(service)["/.pyproject.toml"]
+
+
+def test_a_dockerfile_is_built_in_the_folder_of_the_project(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.mkdir("docker")
+    dockerfile = f"FROM python:{MINOR}-slim\nCOPY settings.cfg /opt/\nRUN true\n"
+    pytester.path.joinpath("docker", "Dockerfile").write_text(dockerfile)
+    pytester.path.joinpath("settings.cfg").write_text("x = 1")
+    pytester.path.joinpath("other.cfg").write_text("x = 2")
+    write_ini(pytester, image=["docker/Dockerfile"])
+    run(pytester, MODAL).assert_outcomes(passed=1)
+    lines = commands(service)
+    assert lines[:3] == dockerfile.splitlines()
+    assert not any("add_python" in line or "COPY /python/." in line for line in lines)
+    assert any(name.endswith("settings.cfg") for name in mounted(service))
+    assert not any(name.endswith("other.cfg") for name in mounted(service))
+
+
+def test_a_hook_adds_to_the_image_after_all_else(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest("""
+        def pytest_remotegpu_modal_image(config, image):
+            assert config.rootpath.is_dir()
+            image = image.apt_install("tree").env({"FROM_HOOK": "1"})
+            return image.run_commands("echo hook", secrets=["shared"])
+    """)
+    service.add_secret("shared", {"B_TOKEN": CANARY})
+    write_ini(pytester)
+    run(pytester, MODAL).assert_outcomes(passed=1)
+    lines = commands(service)
+    own = next(place for place, line in enumerate(lines) if f"pytest=={version('pytest')}" in line)
+    added = [line for line in lines[own + 1 :] if not line.startswith("FROM")]
+    assert added == [
+        "RUN apt-get update",
+        "RUN apt-get install -y tree",
+        "ENV FROM_HOOK=1",
+        "RUN echo hook",
+    ]
+
+
+def test_a_hook_that_gives_no_image_ends_the_session(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest("def pytest_remotegpu_modal_image(image): return 7")
+    write_ini(pytester)
+    result = pytester.runpytest_subprocess(MODAL)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("*pytest_remotegpu_modal_image returned int; return what*")
+    assert not service.calls
+
+
+def test_nothing_is_deployed_where_nothing_changed_and_else_the_reason_is_said(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    requirements = pytester.path / "requirements.txt"
+    requirements.write_text("numpy==2.2.0\n")
+    write_ini(pytester)
+    first = said(run(pytester, MODAL))
+    assert "no environment of this project is known here" in first
+    requirements.write_text("numpy==2.2.0  # as ever\n")
+    assert "remote: deploy" not in said(run(pytester, MODAL))
+    requirements.write_text("numpy==2.3.0\neinops\n")
+    third = said(run(pytester, MODAL))
+    assert "requirements.txt: einops added; requirements.txt: numpy ==2.2.0 -> ==2.3.0" in third
+    assert len(service.deploys) == 2
+
+
+def test_a_secret_is_in_nothing_but_the_order(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makefile(".txt", requirements="-i https://u:${A_TOKEN}@example.org/simple\nnumpy")
+    write_ini(pytester)
+    result = run(
+        pytester, MODAL, "--remote-debug", "-v", "--junitxml=junit.xml", "--remote-timeline"
+    )
+    result.assert_outcomes(passed=1)
+    assert CANARY not in said(result)
+    found = {place for place, data in service.everything() if CANARY.encode() in data}
+    # what carries the order, and what the service keeps as a secret for building
+    carries = ("FunctionMap", "QueuePut", "SecretGetOrCreate")
+    assert {place for place in found if not place.endswith(carries)} <= {
+        place for place in found if place.startswith("secret/")
+    }
+    assert any(place.startswith("secret/") for place in found)
+    for file in pytester.path.rglob("*"):
+        assert not file.is_file() or CANARY.encode() not in file.read_bytes(), file
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert CANARY.encode() not in process.read_bytes()
+        except OSError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("options", "files", "words"),
+    [
+        ({"image": ["python:3.9-slim"]}, {}, ["Python 3.9", f"runs on Python {MINOR}"]),
+        ({"requirements": ["gone.txt"]}, {}, ["'gone.txt'", "no such file"]),
+        ({}, {"requirements.txt": "pytest<7"}, ["pytest<7", version("pytest")]),
+        ({"secrets": ["env:NO_SUCH_TOKEN"]}, {}, ["env:NO_SUCH_TOKEN", "no such variable"]),
+        ({"volumes": ["x"]}, {}, ["remotegpu_volumes has 'x'"]),
+    ],
+)
+def test_what_can_not_work_ends_the_session_before_anything_is_rented(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,
+    options: dict[str, list[str]],
+    files: dict[str, str],
+    words: list[str],
+) -> None:
+    pytester.makepyfile(TEST)
+    for name, text in files.items():
+        pytester.path.joinpath(name).write_text(text)
+    lines = ["[pytest]"]
+    for name, values in options.items():
+        lines += [f"remotegpu_{name} =", *(f"    {value}" for value in values)]
+    pytester.makeini("\n".join(lines))
+    result = pytester.runpytest_subprocess(MODAL)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    for word in words:
+        assert word in result.stderr.str()
+    assert not service.requests
+
+
+def test_secrets_and_volumes_of_the_provider_are_attached_by_name(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile("""
+        import os
+        import pytest
+
+        @pytest.mark.gpu
+        def test_one():
+            assert os.environ["SHARED"] == "of the provider"
+    """)
+    service.add_secret("shared", {"SHARED": "of the provider"})
+    lines = ["remotegpu_secrets = shared", "remotegpu_volumes =", "    models:/models:ro"]
+    pytester.makeini("\n".join(["[pytest]", *lines, "    scratch:/scratch"]))
+    run(pytester, MODAL).assert_outcomes(passed=1)
+    [asked] = [r.request for r in service.requests if r.method == "FunctionCreate"]
+    mounts = asked.function.volume_mounts or asked.function_data.volume_mounts
+    assert {mount.mount_path: mount.read_only for mount in mounts} == {
+        "/models": True,
+        "/scratch": False,
+    }
+
+
+def test_a_folder_of_the_project_called_modal_is_no_sdk_and_stays_the_projects_own(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = pytester.mkpydir("modal")
+    (folder / "deploy.py").write_text("WHOSE = 'the project'")
+    pytester.makepyfile("""
+        import pytest
+        import modal.deploy
+
+        def test_here():
+            assert modal.deploy.WHOSE == "the project"
+
+        @pytest.mark.gpu
+        def test_there():
+            assert modal.deploy.WHOSE == "the project"
+    """)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    run(pytester, MODAL).assert_outcomes(passed=2)
+    assert len(service.deploys) == 1
+
+
+def test_a_plan_says_what_would_be_built_and_asks_nobody(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makefile(".txt", requirements="numpy\n")
+    write_ini(pytester, image=["ubuntu:24.04", "apt: git", "env: A=hidden"])
+    result = run(pytester, MODAL, "--remote-plan", "-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(
+        [
+            f"environment: image: ubuntu:24.04, Python {MINOR} added",
+            "environment: apt: git",
+            "environment: installs: requirements.txt, 1 line",
+            f"environment: needs: *pytest=={version('pytest')}",
+            "environment: variables: A",
+            "environment: secrets: env:A_TOKEN",
+            "environment: new, since no environment of this project is known here",
+        ]
+    )
+    plan = said(result).partition("environment: image")[2]
+    assert "hidden" not in plan
+    assert CANARY not in said(result)
+    assert not service.requests
