@@ -1,0 +1,1 @@
+"""The backend ``modal``: GPUs that are rented by the second."""
