@@ -54,7 +54,7 @@ class Worker:
     """One worker and its channel.
 
     :ivar hello: what it said of itself, once it has.
-    :ivar gone: whether its stream has ended.
+    :ivar gone: whether its stream has ended, once that was looked at; ``ended``, when it has.
     :ivar started: when its channel was asked for, by the monotonic clock; ``opened``, when it was
         there.
     """
@@ -66,6 +66,7 @@ class Worker:
         self.channel = channel
         self.hello: Hello | None = None
         self.gone = False
+        self.ended: float | None = None
         self.started = started
         self.opened = time.monotonic()
         self._lock = threading.Lock()
@@ -183,6 +184,7 @@ class Controller:
             lost = Lost(str(error), hostile=True)
         except Exception as error:  # noqa: BLE001 -- whatever a backend raises must become a verdict
             lost = Lost(f"{type(error).__name__}: {error}")
+        worker.ended = time.monotonic()
         self._mailbox.put(Said(worker, lost))
 
     def next(self, timeout: float) -> Said | None:

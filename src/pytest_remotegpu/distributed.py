@@ -21,10 +21,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from pytest_remotegpu import lifeline, selection
+from pytest_remotegpu import lifeline, selection, terminal
 from pytest_remotegpu.backends.base import Backend
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.control import Control, header, show_summary
+from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.inplace import artifacts_root, count_files, has_run, require_gpu
@@ -91,6 +92,7 @@ class Node(Control):
         self._ships_to = backend
         self._kept = Path(workerinput[GIVEN]["artifacts"])
         self._usage = ""
+        self._expected = Forecast(None, "")
 
     def _hear(self, word: bytes) -> None:
         """In a thread: end as the hub does, which may have been killed."""
@@ -111,6 +113,7 @@ class Node(Control):
         """Find out what goes where; the hub ends the session for an ill-formed mark."""
         try:
             self.shapes = selection.shapes_of(session.items, self._settings)
+            self._expected = self._forecast()
         except UsageError as error:
             self._usage = str(error)
             self.shapes = [Shape() for _ in session.items]
@@ -136,6 +139,9 @@ class Node(Control):
             return (yield)
         far = self._make_far(session, self._ships_to, self._kept)
         far.replayer.unknown = []
+        far.summary.worst = self._expected.worst
+        if self._expected.text and self._shipping.sender.worker == "gw0":
+            terminal.say(self._config, f"cost: {self._expected.text}")
         one = OneByOne(session, far)
         one.prepare(session.items, self.shapes)
         if self._usage:
@@ -354,6 +360,7 @@ class Hub:
         """Take over the exit status of far sessions that failed at their end."""
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._summary.status
+        self._replayer.write_costs()
         if self._settings.required:
             require_gpu(session, self._on_gpu)
 

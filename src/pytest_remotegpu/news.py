@@ -26,6 +26,7 @@ from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.snapshot import SnapshotError
+from pytest_remotegpu.spending import Spending
 from pytest_remotegpu.timeline import Timeline
 
 __all__ = ["FAR_ERROR", "KIND", "REFUSAL", "News", "failed_collection"]
@@ -48,7 +49,7 @@ class News:
     :ivar collect_errors: how many errors of far collection were reported.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is a thing of its own that news may concern
         self,
         config: pytest.Config,
         lanes: Mapping[Shape, Lane],
@@ -58,6 +59,7 @@ class News:
         collection: Collection,
         shipping: Shipping,
         timeline: Timeline,
+        spending: Spending,
         debug: Callable[[str], None],
     ) -> None:
         self._config = config
@@ -68,6 +70,7 @@ class News:
         self._shipping = shipping
         self._summary = replayer.summary
         self._timeline = timeline
+        self._spending = spending
         self._debug = debug
         self._live = terminal.LiveOutput(config)
         self._failed_files: set[str] = set()
@@ -111,7 +114,9 @@ class News:
                 lane.take(said.what)
             else:
                 for event in said.what:
+                    self._spending.before(lane.test, event, said.at)
                     self._take_event(lane, said.worker, controller, event)
+                    self._spending.after(lane.test, event, said.at)
         except ProtocolError as error:
             threading.Thread(target=said.worker.channel.stop, daemon=True).start()
             lane.lose(f"{said.worker.name} broke the protocol: {error}", retry=False)

@@ -66,6 +66,12 @@ ARGUMENTS = {
     ),
     "--remote-fresh": ("remote_fresh", None, "use no warm process, and leave none behind"),
     "--remote-timeline": ("remote_timeline", None, "print the phases of the run with their times"),
+    "--remote-max-cost": (
+        "remote_max_cost",
+        "USD",
+        "for all that runs far away: refused where the run may cost more, and ended at it",
+    ),
+    "--remote-json": ("remote_json", "FILE", "write the run as data: tests, workers, costs"),
 }
 
 

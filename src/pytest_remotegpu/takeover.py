@@ -59,6 +59,7 @@ def _site(config: pytest.Config, settings: Settings) -> Site:
         fresh=settings.fresh,
         idle=settings.idle,
         preload=settings.preload,
+        prices=settings.prices,
     )
 
 

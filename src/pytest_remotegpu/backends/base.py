@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["Backend", "Channel", "Environment", "Make", "Price", "Running", "Site"]
+__all__ = ["OWN", "Backend", "Channel", "Environment", "Make", "Price", "Running", "Site"]
+
+OWN: Final = "ini file, remotegpu_prices"
+"""The source of a price that the user has given."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Site:
     :ivar fresh: whether nothing that is kept warm may be used.
     :ivar idle: seconds for which something warm stays when nobody needs it.
     :ivar preload: modules that something warm is to import ahead.
+    :ivar prices: what the user says of prices: USD for one GPU and an hour, by type of card or
+        name of backend. A backend with prices of its own lets these stand above them.
     """
 
     python: str = ""
@@ -38,6 +43,7 @@ class Site:
     fresh: bool = True
     idle: float = 600.0
     preload: tuple[str, ...] = ()
+    prices: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,10 +100,16 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Price:
-    """What a shape costs: ``usd_per_hour`` for one worker, and the ``date`` of that price."""
+    """What a shape costs: ``usd_per_hour`` for one worker, and the ``date`` of that price.
+
+    :ivar source: where the price stands. :ivar after: seconds for which a worker is paid for after
+        its stream has ended.
+    """
 
     usd_per_hour: float
     date: str
+    source: str = ""
+    after: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,11 @@ class Prices(Protocol):
     """A backend that costs money implements this as well."""
 
     def price(self, shape: Shape) -> Price | None:
-        """Give the price of one worker of ``shape``; ``None`` where it is not known."""
+        """Give the price of one worker of ``shape``; ``None`` where it is not known.
+
+        Of several types of card that the worker may get, that of the dearest. Asked before anything
+        is opened; rents nothing.
+        """
 
 
 @runtime_checkable
