@@ -189,8 +189,10 @@ class FarSide:
         last: bool,
         following: Following = None,
     ) -> None:
-        """Start tests of a lane, unless the run limit is reached; see :meth:`Lane.start`."""
+        """Start tests of a lane, unless a limit of the run is reached; see :meth:`Lane.start`."""
         self._look_at_limit()
+        if lane.worker is None and not self._expired and not self.spending.allows(lane.shape):
+            lane.expire(self.spending.text, LAST_LOOK)
         lane.start(tests, failures, last=last, following=following)
 
     # news

@@ -87,6 +87,7 @@ class Spending:
         self._spans: dict[Shipped, float] = {}
         self._controller: Controller | None = None
         self._over = threading.Event()
+        self._reached = False
 
     # what happens
 
@@ -153,12 +154,13 @@ class Spending:
 
     def _bill(self, name: str) -> Bill | None:
         """Give the bill of a worker, brought up to date; ``None`` where there is no such worker."""
+        worker = next((each for each in self._workers() if each.name == name), None)
+        if worker is None:
+            return None
         if name not in self._bills:
-            worker = next((each for each in self._workers() if each.name == name), None)
-            if worker is None:
-                return None
             rate = self._rate(worker.shape)
             self._bills[name] = Bill(name, worker.shape, rate, worker.started)
+        self._bills[name].ended = worker.ended
         return self._bills[name]
 
     def _rate(self, shape: Shape) -> Rate | None:
@@ -180,8 +182,17 @@ class Spending:
         return spent, second
 
     def reached(self) -> bool:
-        """Say whether workers have to end now lest they cost more than the cap."""
-        return bool(self._most) and self._spent(time.monotonic())[0] >= self._share
+        """Say whether workers have to end now lest they cost more than the cap; then for good."""
+        if self._most and self._spent(time.monotonic())[0] >= self._share:
+            self._reached = True
+        return self._reached
+
+    def allows(self, shape: Shape) -> bool:
+        """Say whether a further worker could be paid for, for as long as it takes to end."""
+        rate = self._rate(shape) if self._most else None
+        if rate is None:
+            return True
+        return self._spent(time.monotonic())[0] + rate.usd(ENDING + rate.after) <= self._share
 
     def seconds_left(self) -> float:
         """Say after how many seconds that will be, if no worker is opened or ends meanwhile."""
@@ -203,6 +214,5 @@ class Spending:
         for worker in self._workers():
             bill = self._bill(worker.name)
             assert bill is not None
-            bill.ended = worker.ended
             found.append(bill.close(now, self._began))
         return found

@@ -95,7 +95,7 @@ def test_the_plan_says_it_too(stage: Stage) -> None:
     priced(stage, "scripted = 2.50")
     played = stage.run(serves, args=("--remote-run-timeout=1800", "--remote-plan"))
     assert "\ncost: at most $1.25, $2.50 an hour for 1800 s\n" in played.text
-    assert re.search(r"prices +\{'scripted': 2.5\} +\(ini file, remotegpu_prices\)", played.text)
+    assert re.search(r"prices +\['scripted = 2.50'\] +\(ini file, remotegpu_prices\)", played.text)
     assert played.workers == 0
 
 
@@ -136,29 +136,31 @@ def test_a_cap_that_pays_for_no_test_is_refused(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e3", "cheap", "", "1,5", "0x10"])
-def test_a_cap_that_is_no_amount_is_refused(stage: Stage, value: str) -> None:
-    error = refused(stage.run(args=(f"--remote-max-cost={value}",)))
-    assert "--remote-max-cost = " in error
-    assert "0 lets nothing run" in error or f"{value!r} is no amount of USD" in error
+def test_a_cap_that_is_no_amount_is_refused(pytester: pytest.Pytester, value: str) -> None:
+    result = pytester.runpytest_inprocess(CPU, f"--remote-max-cost={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    wrong = "0 lets nothing run" if value == "0" else f"{value!r} is no amount of USD, such as 2.50"
+    assert f"ERROR: --remote-max-cost = {wrong}" in result.stderr.str()
 
 
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        ("H100", "has 'H100'; a line reads H100 = 3.95"),
-        ("= 3", "has '= 3'; a line reads"),
-        ("H100 = much", "H100 = 'much' is no amount of USD"),
-        ("H100 = -1", "H100 = '-1' is no amount"),
-        ("H100 = nan", "H100 = 'nan' is no amount"),
-        ("H100 = inf", "H100 = 'inf' is no amount"),
-        ("H100 =", "H100 = '' is no amount"),
-        ("H100 = 1\n    H100 = 2", "two prices for 'H100'"),
+        ("H100", " has 'H100'; a line reads H100 = 3.95"),
+        ("= 3", " has '= 3'; a line reads"),
+        ("H100 = much", ": H100 = 'much' is no amount of USD"),
+        ("H100 = -1", ": H100 = '-1' is no amount"),
+        ("H100 = nan", ": H100 = 'nan' is no amount"),
+        ("H100 = inf", ": H100 = 'inf' is no amount"),
+        ("H100 =", ": H100 = '' is no amount"),
+        ("H100 = 1\n    H100 = 2", " has two prices for 'H100'"),
     ],
 )
-def test_a_price_that_is_none_is_refused(stage: Stage, line: str, wrong: str) -> None:
-    priced(stage, line)
-    assert f"remotegpu_prices{wrong if wrong[0] == ':' else ''}" in refused(stage.run())
-    assert wrong in refused(stage.run())
+def test_a_price_that_is_none_is_refused(pytester: pytest.Pytester, line: str, wrong: str) -> None:
+    pytester.makeini(f"[pytest]\nremotegpu_prices =\n    {line}\n")
+    result = pytester.runpytest_inprocess(CPU)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: remotegpu_prices{wrong}" in result.stderr.str()
 
 
 # ended
@@ -210,8 +212,8 @@ def test_nothing_starts_once_the_cap_is_reached(stage: Stage) -> None:
     played = stage.run(works, args=("--remote-max-cost=9.5", "--maxfail=9"))
     assert played.verdict("test_a_far.py::test_c") == "passed"
     assert played.verdicts(("test_here.py::test_one",)) == ["passed"]
-    if opened == [1]:
-        assert "(--remote-max-cost) is reached" in played.texts["test_z_far.py::test_z"]
+    assert opened == [1]
+    assert "(--remote-max-cost) is reached" in played.texts["test_z_far.py::test_z"]
     assert played.ret == pytest.ExitCode.TESTS_FAILED
 
 
@@ -312,39 +314,55 @@ def costs(path: Path) -> dict[str, float]:
     return found
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("args", [(), ("-n2",)], ids=["alone", "xdist"])
-def test_a_backend_that_costs_money(
-    stage: Stage, args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Real workers at a dollar an hour: summary and junit file have it, and it adds up."""
-    if args:
-        pytest.importorskip("xdist")
-        monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
-    (stage.path / "test_far.py").write_text(
-        "import time\nimport pytest\npytestmark = pytest.mark.gpu\n"
-        "def test_a(): time.sleep(0.3)\n"
-        "def test_b(): assert 0\n"
-        "@pytest.mark.gpu(2)\ndef test_c(): time.sleep(0.2)\n"
-    )
-    played = stage.run_on("onerequest", "--junitxml=../j.xml", "--remote-run-timeout=360", *args)
-    assert played.ret == 1, played.text
-    found = costs(stage.path.parent / "j.xml")
-    workers = {name: cost for name, cost in found.items() if name.startswith("onerequest-")}
+TESTS = (
+    "import time\nimport pytest\npytestmark = pytest.mark.gpu\n"
+    "def test_a(): time.sleep(0.3)\n"
+    "def test_b(): assert 0\n"
+    "@pytest.mark.gpu(2)\ndef test_c(): time.sleep(0.2)\n"
+)
+
+
+def adds_up(found: dict[str, float], kind: str) -> None:
+    """See that a session of these tests, at a dollar an hour, has costs that are right."""
+    workers = {name: cost for name, cost in found.items() if name.startswith(f"{kind}-")}
     tests = {name: cost for name, cost in found.items() if name.startswith("test_")}
     assert set(tests) == {"test_a", "test_b", "test_c"}
     assert tests["test_a"] >= 0.3 / 3600
     assert tests["test_c"] >= 2 * 0.2 / 3600
     assert sum(workers.values()) == pytest.approx(found[""], abs=1e-5)
     assert sum(tests.values()) < found[""]
-    assert re.search(r"^2 GPUs   1 worker   1 test   0\.2\d s   \$0\.00\d   ", played.text, re.MULTILINE)
-    line = line_of(played, "cost: ")
-    most = "$0.600" if args else "$0.300"
+    assert len(found) == len(workers) + len(tests) + 1
+
+
+@pytest.mark.timeout(60)
+def test_a_backend_that_costs_money(stage: Stage) -> None:
+    """Summary and junit file have it, and it adds up."""
+    (stage.path / "test_far.py").write_text(TESTS)
+    played = stage.run_on("onerequest", "--junitxml=../j.xml", "--remote-run-timeout=360")
+    assert played.ret == 1, played.text
+    adds_up(costs(stage.path.parent / "j.xml"), "onerequest")
+    assert "\n2 GPUs   1 worker   1 test   0.2" in played.text
+    assert re.search(r" s   \$0\.00\d   longest 0\.2\d s test_far\.py::test_c\n", played.text)
     assert re.fullmatch(
-        rf"cost: about \$\S+ \(tests \S+, start \S+, idle \S+\) of at most \{most}, "
+        r"cost: about \$\S+ \(tests \S+, start \S+, idle \S+\) of at most \$0\.300, "
         r"by prices of 2026-01-01",
-        line,
+        line_of(played, "cost: "),
     )
+
+
+def test_under_xdist_the_costs_of_all_processes_are_one_sum(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nremotegpu_prices = local = 1\n")
+    pytester.makepyfile(test_far=TESTS)
+    args = ("-n2", "--junitxml=j.xml", "--remote-run-timeout=360")
+    result = run(pytester, CPU, *args)
+    result.assert_outcomes(passed=2, failed=1)
+    adds_up(costs(pytester.path / "j.xml"), "local")
+    assert "[gw0] cost: at most $0.600, $6.00 an hour for 360 s" in said(result)
+    assert re.search(r"\ncost: about \S+ \(.*\) of at most \$0\.600, by", said(result))
+    refused = run(pytester, CPU, *args, "--remote-max-cost=0.5")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    assert "this run may cost up to $0.600: 4 workers at $6.00 an hour together" in said(refused)
 
 
 def test_the_users_own_price_stands_above_the_backends(stage: Stage) -> None:
