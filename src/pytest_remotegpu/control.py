@@ -87,6 +87,11 @@ class Control:
         self._collected = (self._began, self._began)
         self.shapes: list[Shape | None] = []
 
+    @property
+    def summary(self) -> RunSummary | None:
+        """What there is to say of the far side, once there is one."""
+        return None if self._far is None else self._far.summary
+
     def pytest_report_header(self) -> str | None:
         """Name the far side."""
         return header(self._backend) if self._backend is not None else None

@@ -272,6 +272,11 @@ class Hub:
         self._on_gpu = 0
         self._kept = artifacts_root(config, settings.artifacts)
 
+    @property
+    def summary(self) -> RunSummary:
+        """What the processes have said of their far sides."""
+        return self._summary
+
     def pytest_report_header(self) -> str:
         """Name the far side, once."""
         return header(self._backend)

@@ -235,6 +235,10 @@ def _control(config: pytest.Config) -> object | None:
         from pytest_remotegpu.inplace import check_artifacts_root
 
         check_artifacts_root(config, settings.artifacts)
+    if settings.json is not None and not hasattr(config, "workerinput"):
+        from pytest_remotegpu.recorder import Recorder
+
+        config.pluginmanager.register(Recorder(config, settings), "remotegpu-recorder")
     if settings.spec is None and not settings.plan:
         return None
     from pytest_remotegpu.takeover import make

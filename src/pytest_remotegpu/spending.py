@@ -18,17 +18,15 @@ from pytest_remotegpu.controller import Controller, Worker
 from pytest_remotegpu.cost import Bill, Rate, WorkerCost
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events
-from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.reports import BILLED, Shipped
 
-__all__ = ["BILLED", "ENDING", "Spending", "forecast"]
+__all__ = ["ENDING", "Spending", "forecast"]
 
 ENDING: Final = 6.0
 """Seconds of each worker that are kept back from a cap, for it to end in."""
 SHORTEST: Final = 0.02
 LONGEST: Final = 1.0
 """Seconds between two looks of the thread that minds the cap."""
-BILLED: Final = "remotegpu_billed"
-"""An attribute of reports: what was charged for their test, for whoever writes the run as data."""
 
 
 def rate_of(backend: Backend, prices: Mapping[str, float], shape: Shape) -> Rate | None:

@@ -86,6 +86,7 @@ class RunSummary:
         side (``infra``) or for a limit of the run (``budget``); the others have their own outcome.
     :ivar workers: what each worker has cost, once it is gone.
     :ivar worst: the most that the run was expected to cost, in USD; ``None`` where nobody knew.
+    :ivar more: what else the run as data is to hold, by its key there; values that JSON can carry.
     :ivar phases: the parts of the run, in the order in which they were noticed.
     :ivar began: when the session did, in seconds since the epoch.
     """
@@ -106,6 +107,7 @@ class RunSummary:
     verdicts: dict[str, int] = field(default_factory=dict)
     workers: list[WorkerCost] = field(default_factory=list)
     worst: float | None = None
+    more: dict[str, Any] = field(default_factory=dict)
     phases: list[Phase] = field(default_factory=list)
     began: float = field(default_factory=time.time)
 
@@ -203,6 +205,7 @@ class RunSummary:
         later = other.began - self.began
         self.workers += [replace(each, opened=each.opened + later) for each in other.workers]
         self.worst = other.worst if self.worst is None else self.worst
+        self.more = {**other.more, **self.more}
         for phase in other.phases:
             self.phase(phase.who, phase.name, phase.start + later, phase.seconds)
 
