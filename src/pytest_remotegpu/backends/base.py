@@ -15,7 +15,20 @@ from typing import Final, Protocol, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["OWN", "Backend", "Channel", "Environment", "Make", "Price", "Running", "Site"]
+__all__ = [
+    "OWN",
+    "Backend",
+    "Channel",
+    "Collects",
+    "Environment",
+    "Lists",
+    "Make",
+    "MakeLists",
+    "Price",
+    "Prices",
+    "Running",
+    "Site",
+]
 
 OWN: Final = "ini file, remotegpu_prices"
 """The source of a price that the user has given."""
@@ -114,10 +127,15 @@ class Price:
 
 @dataclass(frozen=True)
 class Running:
-    """Something that a backend has running: its ``id`` and a line about it."""
+    """Something of this user's that a backend has running.
+
+    :ivar id: what it is called, without blanks. :ivar about: a line about it.
+    :ivar busy: whether a session uses it now.
+    """
 
     id: str
     about: str
+    busy: bool = False
 
 
 class Backend(Protocol):
@@ -193,3 +211,27 @@ class Lists(Protocol):
 
     def logs(self, id: str) -> Iterator[str]:
         """Yield the log lines of one of those."""
+
+
+@runtime_checkable
+class Collects(Protocol):
+    """What lists may also know of things that no session will use or end any more."""
+
+    def orphans(self) -> list[Running]:
+        """Give those; each made by this package for this user, and certainly of no use."""
+
+    def collect(self, id: str) -> None:
+        """Take one of those away.
+
+        :raises FarSideError: where that can't be done.
+        """
+
+
+class MakeLists(Protocol):
+    """What an entry point of the group ``pytest_remotegpu.lists`` names."""
+
+    def __call__(self, site: Site) -> Lists | None:
+        """Make what lists; asks nobody yet.
+
+        :return: ``None`` where this user has nothing to do with the backend.
+        """
