@@ -22,7 +22,7 @@ from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.outputs import folder_name
 from pytest_remotegpu.summary import RunSummary, ShapeSummary
 
-__all__ = ["FORMAT", "VERSION", "Tested", "document", "place", "write"]
+__all__ = ["FORMAT", "VERSION", "Entry", "document", "place", "write"]
 
 FORMAT: Final = "pytest-remotegpu/run"
 VERSION: Final = 1
@@ -32,7 +32,7 @@ BYTES: Final = ("remotegpu_peak_allocated", "remotegpu_peak_reserved", "remotegp
 
 
 @dataclass
-class Tested:
+class Entry:
     """What the reports of one test have said.
 
     :ivar outcome: the worst of them so far, in pytest's words; ``not run`` where there was none.
@@ -95,7 +95,7 @@ def _finite(number: float) -> float | None:
 
 def document(
     summary: RunSummary,
-    tests: Iterable[Tested],
+    tests: Iterable[Entry],
     *,
     session: Mapping[str, Any],
     backend: str | None,

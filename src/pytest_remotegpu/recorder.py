@@ -17,7 +17,7 @@ import pytest
 from pytest_remotegpu import record
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.protocol.hello import Hello
-from pytest_remotegpu.record import Tested
+from pytest_remotegpu.record import Entry
 from pytest_remotegpu.reports import BILLED, RERUN
 from pytest_remotegpu.summary import RunSummary
 
@@ -44,7 +44,7 @@ class Recorder:
         self._settings = settings
         self._path = record.place(config.invocation_params.dir, str(settings.json))
         self._each = config.getoption("dist", "no") == "each"
-        self._tests: dict[str, Tested] = {}
+        self._tests: dict[str, Entry] = {}
         self._began = time.time()
         self._written = 0.0
         self._status: int | None = None
@@ -70,7 +70,7 @@ class Recorder:
 
     def _expect(self, ids: Iterable[str]) -> None:
         for nodeid in ids:
-            self._tests.setdefault(nodeid, Tested(nodeid))
+            self._tests.setdefault(nodeid, Entry(nodeid))
         self._write(complete=False)
 
     @pytest.hookimpl(trylast=True)
@@ -79,7 +79,7 @@ class Recorder:
         key = report.nodeid
         if self._each:  # every process runs every test
             key = f"{key} {getattr(report, 'worker_id', '')}"
-        test = self._tests.setdefault(key, Tested(report.nodeid))
+        test = self._tests.setdefault(key, Entry(report.nodeid))
         test.properties |= {str(name): value for name, value in report.user_properties}
         test.charged = getattr(report, BILLED, test.charged)
         if report.outcome == RERUN:
