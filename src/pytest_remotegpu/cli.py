@@ -260,9 +260,8 @@ def collect(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Take away what nobody will use or end any more, here and with each backend."""
     dry = options.dry_run
     word = "would be taken away" if dry else "was taken away"
-    gone = [agent.socket for agent in agents.find(environ) if agent.state == agents.DEAD]
-    if not dry:
-        gone = [agent.socket for agent in agents.find(environ) if _buried(agent)]
+    dead = [agent for agent in agents.find(environ) if agent.state == agents.DEAD]
+    gone = [agent.socket for agent in dead if dry or agents.end(agent)]
     gone += leftovers.abandoned() if dry else leftovers.sweep()
     gone += agents.old_logs(environ, time.time(), remove=not dry)
     for path in gone:
@@ -271,10 +270,6 @@ def collect(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if not gone and not any(each.orphans or each.trouble for each in away):
         print("nothing is left over")
     return _say(chain(*(rented.collect(each, dry=dry) for each in away)))
-
-
-def _buried(agent: Agent) -> bool:
-    return agent.state == agents.DEAD and agents.end(agent)
 
 
 # doctor

@@ -124,7 +124,8 @@ class Control:
         if self._config.get_verbosity() < 0:
             return []
         lines = [f"remote: {plan.counts(self.shapes)}"] if self._backend is not None else []
-        lines += [f"remote: {text}" for text in self._cost_lines()]
+        if not self._settings.plan:
+            lines += [f"remote: {text}" for text in self._cost_lines()]
         return lines + [
             f"remote: {text}" for text in selection.near_misses(items, self.shapes, self._settings)
         ]
@@ -140,11 +141,11 @@ class Control:
         return spending.forecast(self._backend, self._settings, workers)
 
     def _cost_lines(self) -> list[str]:
-        """Say what the session may cost; where it may not, whoever runs it will say so."""
+        """Say what the session may cost, or why it may not."""
         try:
             text = self._forecast().text
-        except UsageError:
-            return []
+        except UsageError as error:
+            text = f"too much: {error}"
         return [f"cost: {text}"] if text else []
 
     @pytest.hookimpl(tryfirst=True)

@@ -322,9 +322,10 @@ def _words(
 def usd(amount: float) -> str:
     """Write an amount of money as people read it, never less than it is where it is small.
 
-    >>> [usd(amount) for amount in (0, 0.00001, 0.0236, 0.594, 3.9492, 1234.5)]
-    ['$0', '$0.001', '$0.024', '$0.594', '$3.95', '$1234.50']
+    >>> [usd(amount) for amount in (0, 0.00001, 0.0004, 0.0236, 0.594, 3.9492, 1234.5)]
+    ['$0', '$0.0001', '$0.0004', '$0.024', '$0.594', '$3.95', '$1234.50']
     """
     if not amount:
         return "$0"
-    return f"${max(amount, 0.001):.3f}" if amount < 1 else f"${amount:.2f}"
+    digits = 4 if amount < 0.001 else 3 if amount < 1 else 2  # noqa: PLR2004 -- what is read at ease
+    return f"${max(amount, 0.0001):.{digits}f}"

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from pytest_remotegpu import lifeline, selection, terminal
+from pytest_remotegpu import cost, lifeline, selection, terminal
 from pytest_remotegpu.backends.base import Backend
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.control import Control, header, show_summary
@@ -265,6 +265,7 @@ class Hub:
         self._lifeline = lifeline.Lifeline()
         self._nodes: dict[str, Any] = {}
         self._heard: set[str] = set()
+        self._lost: set[str] = set()
         self._ready: set[str] = set()
         self._cleared: set[Path] = set()
         self._reports = 0
@@ -322,7 +323,10 @@ class Hub:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take in what a process has to say at its end."""
-        said = getattr(node, "workeroutput", {}).get(GIVEN)
+        output = getattr(node, "workeroutput", None)
+        if output is None and node.gateway.id in self._ready:
+            self._lost.add(node.gateway.id)
+        said = (output or {}).get(GIVEN)
         if said is None or node.gateway.id in self._heard:
             return
         self._heard.add(node.gateway.id)
@@ -365,6 +369,9 @@ class Hub:
         """Take over the exit status of far sessions that failed at their end."""
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._summary.status
+        if self._lost and cost.total(self._summary.workers) is not None:
+            names = ", ".join(sorted(self._lost))
+            self._summary.note(f"costs are incomplete: {names} did not live to tell theirs")
         self._replayer.write_costs()
         if self._settings.required:
             require_gpu(session, self._on_gpu)

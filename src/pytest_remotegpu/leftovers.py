@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ def exists(pid: int) -> bool:
 
 def abandoned() -> Iterator[Path]:
     """Find what workers of this user left that were killed before they could take it away."""
+    if sys.platform == "win32":  # where no worker runs, and no process can be asked for this way
+        return
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}[0-9]*-*"):
         owner = re.fullmatch(rf"{PREFIX}([0-9]{{1,9}})-.*", folder.name, re.ASCII)
         with contextlib.suppress(OSError):

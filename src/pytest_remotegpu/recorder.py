@@ -87,11 +87,12 @@ class Recorder:
             test.phases.clear()
             test.outcome, test.message = RANKS[0], ""
             return
-        _before, seconds = test.phases.get(str(report.when), ("", 0.0))
-        took = report.duration if math.isfinite(report.duration) else 0.0
-        longer = max(seconds, took)  # parts of a test come before the whole
-        test.phases[str(report.when)] = (report.outcome, longer)
-        test.outcome = max(test.outcome, _outcome(report), key=RANKS.index)
+        whole = type(report) is pytest.TestReport  # else it is that of a part, as of a sub-test
+        if whole:
+            seconds = report.duration if math.isfinite(report.duration) else 0.0
+            test.phases[str(report.when)] = (report.outcome, seconds)
+        if whole or report.failed:
+            test.outcome = max(test.outcome, _outcome(report), key=RANKS.index)
         if report.failed and not test.message:
             test.message = _message(report)
         if time.monotonic() - self._written > OFTEN:
@@ -158,7 +159,7 @@ class Recorder:
 def _outcome(report: pytest.TestReport) -> str:
     """Name what one report says of its test, as pytest counts it."""
     if report.failed:
-        return "failed" if report.when == "call" else "error"
+        return "error" if report.when in ("setup", "teardown") else "failed"
     if hasattr(report, "wasxfail"):
         return "xfailed" if report.skipped else "xpassed"
     return str(report.outcome) if report.outcome in RANKS else "passed"

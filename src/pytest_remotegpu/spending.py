@@ -6,6 +6,8 @@ the main thread, apart from one thread of its own that looks at the clock.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +18,7 @@ from pytest_remotegpu.backends.base import Backend, Prices
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Worker
 from pytest_remotegpu.cost import Bill, Rate, WorkerCost
+from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.reports import BILLED, Shipped
@@ -34,11 +37,16 @@ def rate_of(backend: Backend, prices: Mapping[str, float], shape: Shape) -> Rate
 
     :param prices: what the user says; see :func:`pytest_remotegpu.cost.find_rate`.
     """
-    price = backend.price(shape) if isinstance(backend, Prices) else None
     asked = None
-    if price is not None:
-        asked = Rate(price.usd_per_hour, price.date, price.source, price.after)
+    with contextlib.suppress(FarSideError):  # then it is not known
+        price = backend.price(shape) if isinstance(backend, Prices) else None
+        if price is not None and _is_amount(price.usd_per_hour) and _is_amount(price.after):
+            asked = Rate(price.usd_per_hour, price.date, price.source, price.after)
     return cost.find_rate(backend.name, shape, prices, asked)
+
+
+def _is_amount(number: float) -> bool:
+    return math.isfinite(number) and number >= 0
 
 
 def forecast(backend: Backend, settings: Settings, workers: Mapping[Shape, int]) -> cost.Forecast:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from pathlib import Path
@@ -9,7 +10,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from fakes import Far, report
+from fakes import Far, OneRequest, report
+from pytest_remotegpu import cost, spending
+from pytest_remotegpu.backends.base import Price
+from pytest_remotegpu.errors import FarSideError
+from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, orders
 from stage import FAR, HERE, PASSED, Played, Stage
 
@@ -121,6 +126,43 @@ def test_a_run_that_may_cost_more_than_the_cap_is_refused(stage: Stage) -> None:
     for way in ("a shorter --remote-run-timeout (583 s)", "fewer workers", "cheaper card"):
         assert way in error
     assert stage.run(serves, args=("--remote-run-timeout=583", "--remote-max-cost=17.5")).ret == 0
+
+
+def test_the_plan_says_why_it_would_be_refused(stage: Stage) -> None:
+    priced(stage, "scripted = 36")
+    played = stage.run(args=("--remote-run-timeout=600", "--remote-max-cost=5", "--remote-plan"))
+    assert played.ret == 0
+    assert "\ncost: too much: --remote-max-cost=5: this run may cost up to $6.00" in played.text
+
+
+class Odd(OneRequest):
+    """Names a price that is none."""
+
+    def __init__(self, price: float | FarSideError, after: float = 0.0) -> None:
+        super().__init__()
+        self._price, self._after = price, after
+
+    def price(self, shape: Shape) -> Price | None:  # noqa: ARG002  the same for all
+        """Give the price, or fail."""
+        if isinstance(self._price, FarSideError):
+            raise self._price
+        return Price(self._price, "2026-01-01", after=self._after)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [Odd(math.nan), Odd(math.inf), Odd(-1.0), Odd(1.0, math.nan), Odd(FarSideError("down"))],
+)
+def test_a_backend_whose_price_is_none_has_none(backend: Odd) -> None:
+    assert spending.rate_of(backend, {}, Shape()) is None
+    own = spending.rate_of(backend, {"onerequest": 2.0}, Shape())
+    assert own is not None
+    assert own.usd_per_hour == 2.0
+
+
+def test_time_after_the_end_counts_as_well() -> None:
+    rate = spending.rate_of(Odd(3600.0, 60.0), {}, Shape())
+    assert rate == cost.Rate(3600.0, "2026-01-01", "", 60.0)
 
 
 def test_a_cap_needs_a_price(stage: Stage) -> None:
@@ -289,8 +331,8 @@ def test_a_real_worker_ends_its_test_at_the_cap(
     assert "not run: the cost limit of $14.00 (--remote-max-cost) is reached" in text
     tree = ET.parse(pytester.path / "j.xml")  # noqa: S314  our own file
     assert len(list(tree.iter("testcase"))) == 4
-    cost = costs(pytester.path / "j.xml")
-    assert 3 < cost["test_long"] <= cost[""] <= 15
+    found = costs(pytester.path / "j.xml")
+    assert 3 < found["test_long"] <= found[""] <= 15
 
 
 # written down
@@ -363,6 +405,22 @@ def test_under_xdist_the_costs_of_all_processes_are_one_sum(pytester: pytest.Pyt
     refused = run(pytester, CPU, *args, "--remote-max-cost=0.5")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     assert "this run may cost up to $0.600: 4 workers at $6.00 an hour together" in said(refused)
+
+
+def test_costs_of_a_process_that_was_lost_are_said_to_be_missing(
+    pytester: pytest.Pytester,
+) -> None:
+    pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nremotegpu_prices = local = 1\n")
+    pytester.makepyfile(
+        test_a="import pytest\n@pytest.mark.gpu\ndef test_a(): pass\ndef test_b(): pass\n",
+        test_z="import os\ndef test_z(): os._exit(3)\n",
+    )
+    result = run(pytester, CPU, "-n2", "--dist=loadfile", "--max-worker-restart=0")
+    assert result.ret == 1
+    text = said(result)
+    if "\ncost: " in text:
+        assert re.search(r"note: costs are incomplete: gw\d did not live to tell theirs\n", text)
 
 
 def test_the_users_own_price_stands_above_the_backends(stage: Stage) -> None:

@@ -175,6 +175,32 @@ def test_what_a_limit_kept_from_running_is_there(stage: Stage) -> None:
     assert data["causes"] == ["the run limit of 1 s (--remote-run-timeout) is reached"]
 
 
+@pytest.mark.skipif(not hasattr(pytest, "SubtestReport"), reason="pytest 9 brought sub-tests")
+def test_a_part_of_a_test_is_not_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.gpu
+        def test_skips_a_part(subtests):
+            for number in range(3):
+                with subtests.test(number=number):
+                    if number == 1:
+                        pytest.skip("odd")
+
+        @pytest.mark.gpu
+        def test_fails_a_part(subtests):
+            with subtests.test(number=0):
+                assert 0, "the part"
+    """
+    )
+    assert run(pytester, CPU, "--remote-json=run.json").ret == 1
+    tests = by_id(read(pytester.path / "run.json"))
+    assert tests["test_it.py::test_skips_a_part"]["outcome"] == "passed"
+    assert tests["test_it.py::test_fails_a_part"]["outcome"] == "failed"
+    assert "the part" in tests["test_it.py::test_fails_a_part"]["message"]
+
+
 def test_tests_that_maxfail_left_out_have_not_run(stage: Stage) -> None:
     (stage.path / "test_a.py").write_text("def test_first(): assert 0\n")
     played = stage.run(args=("--remote-json=run.json", "-x"))

@@ -9,7 +9,7 @@ first colon of ``--remote=NAME:REST``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
@@ -217,7 +217,7 @@ class Lists(Protocol):
 class Collects(Protocol):
     """What lists may also know of things that no session will use or end any more."""
 
-    def orphans(self) -> list[Running]:
+    def orphans(self) -> Sequence[Running]:
         """Give those; each made by this package for this user, and certainly of no use."""
 
     def collect(self, id: str) -> None:
