@@ -384,7 +384,7 @@ def test_a_backend_that_costs_money(stage: Stage) -> None:
     assert played.ret == 1, played.text
     adds_up(costs(stage.path.parent / "j.xml"), "onerequest")
     assert "\n2 GPUs   1 worker   1 test   0.2" in played.text
-    assert re.search(r" s   \$0\.00\d   longest 0\.2\d s test_far\.py::test_c\n", played.text)
+    assert re.search(r" s   \$0\.000\d   longest 0\.2\d s test_far\.py::test_c\n", played.text)
     assert re.fullmatch(
         r"cost: about \$\S+ \(tests \S+, start \S+, idle \S+\) of at most \$0\.300, "
         r"by prices of 2026-01-01",

@@ -130,6 +130,17 @@ def test_words_for_what_was_spent() -> None:
     assert "most" not in own
 
 
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        *((0, "$0"), (1e-9, "$0.0001"), (0.0004, "$0.0004"), (0.0236, "$0.024")),
+        *((0.594, "$0.594"), (3.9492, "$3.95"), (1234.5, "$1234.50")),
+    ],
+)
+def test_an_amount_is_shown_as_people_read_it(amount: float, shown: str) -> None:
+    assert cost.usd(amount) == shown
+
+
 @given(st.floats(1e-9, 1e9))
 def test_an_amount_is_never_shown_as_nothing(amount: float) -> None:
     shown = float(cost.usd(amount).removeprefix("$"))
