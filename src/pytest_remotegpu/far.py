@@ -191,7 +191,7 @@ class FarSide:
     ) -> None:
         """Start tests of a lane, unless a limit of the run is reached; see :meth:`Lane.start`."""
         self._look_at_limit()
-        if lane.worker is None and not self._expired and not self.spending.allows(lane.shape):
+        if not self._expired and not self.spending.allows(lane.shape):
             lane.expire(self.spending.text, LAST_LOOK)
         lane.start(tests, failures, last=last, following=following)
 

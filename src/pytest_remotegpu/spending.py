@@ -194,9 +194,10 @@ class Spending:
         return self._reached
 
     def allows(self, shape: Shape) -> bool:
-        """Say whether a further worker could be paid for, for as long as it takes to end."""
+        """Say whether tests of a shape may begin: a first worker has to be paid for to its end."""
         rate = self._rate(shape) if self._most else None
-        if rate is None:
+        living = any(each.shape == shape and each.ended is None for each in self._workers())
+        if rate is None or living:
             return True
         return self._spent(time.monotonic())[0] + rate.usd(ENDING + rate.after) <= self._share
 
