@@ -84,6 +84,11 @@ class Worker:
         with self._lock, contextlib.suppress(FarSideError):
             self.channel.send(data)
 
+    @property
+    def limit(self) -> str:
+        """The limit of the run that it was told of, in words; empty where it was told of none."""
+        return self._limit
+
     def end_at(self, limit: str, grace: float) -> None:
         """Tell it, once, that a limit of the run is reached.
 

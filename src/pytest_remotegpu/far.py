@@ -316,6 +316,9 @@ class FarSide:
         self._await_ends(began + limit, everybody=False)
         for lane in self.lanes.values():
             lane.wait_no_more(f"it has not ended after {limit:g} s")
+        for worker in self.controller.living() if self.controller is not None else []:
+            if worker.limit:
+                self.summary.fail(f"{worker.name} has not ended, although {worker.limit}")
 
     def _await_ends(self, until: float, *, everybody: bool) -> bool:
         """Take in last words; say whether all workers have ended.

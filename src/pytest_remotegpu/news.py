@@ -92,7 +92,7 @@ class News:
             events.Waiting: self._take_waiting,
             events.Leased: self._take_lease,
             events.Phases: lambda *_: None,
-            events.Ended: lambda *_: None,
+            events.Ended: self._take_ended,
         }
         if shipping.shows_live:
             self._handlers[events.Finished] = self._take_finish
@@ -109,6 +109,8 @@ class News:
         self._tell(said)
         if lane is None:
             return
+        if isinstance(said.what, Lost) and said.what.reason and said.worker.limit and not lane.busy:
+            self._see_cut(said.worker)
         try:
             if isinstance(said.what, Hello | Lost):
                 lane.take(said.what)
@@ -180,6 +182,14 @@ class News:
         """Keep an exit status that no test accounts for: the session here must not be green."""
         text = f"the session on {worker.name} failed at its end: {from_text(event.text)}"
         self._summary.fail(text, event.status)
+
+    def _take_ended(self, lane: Lane, worker: Worker, _c: Controller, event: events.Ended) -> None:
+        """Let no session be green whose tests have passed and whose end a limit has cut short."""
+        if from_text(event.text) == events.CUT_SHORT and worker.limit and not lane.busy:
+            self._see_cut(worker)
+
+    def _see_cut(self, worker: Worker) -> None:
+        self._summary.fail(f"the end of the session on {worker.name} was cut short: {worker.limit}")
 
     def _take_note(self, _l: Lane, _w: Worker, _c: Controller, event: events.Note) -> None:
         self._summary.note(from_text(event.text))
