@@ -206,7 +206,7 @@ def test_a_worker_that_hears_no_limit_at_its_end_is_no_green_session(stage: Stag
         far.say(events.StretchEnded())
         far.stopped.wait(40)
 
-    played = stage.run(is_deaf, args=("--remote-run-timeout=1", "--maxfail=9"))
+    played = stage.run(is_deaf, args=("--remote-run-timeout=1",))
     assert played.verdicts((*FAR, *HERE)) == ["passed"] * 5
     assert played.ret == pytest.ExitCode.TESTS_FAILED
     assert f"has not ended, although {LIMIT}" in played.text
