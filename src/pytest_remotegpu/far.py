@@ -288,6 +288,7 @@ class FarSide:
             if not self._expired:
                 lane.expire(self._limit, LAST_LOOK)
             elif late and lane.busy and lane.worker is not None:
+                self.summary.fail(f"{lane.worker.name} has not ended, although {self._limit}")
                 self._drop(lane, lane.worker)
                 lane.end_at_limit()
         self._expired = True

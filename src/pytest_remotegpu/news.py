@@ -109,8 +109,8 @@ class News:
         self._tell(said)
         if lane is None:
             return
-        if isinstance(said.what, Lost) and said.what.reason and said.worker.limit and not lane.busy:
-            self._see_cut(said.worker)
+        if isinstance(said.what, Lost) and said.what.reason:
+            self._see_cut(lane, said.worker)
         try:
             if isinstance(said.what, Hello | Lost):
                 lane.take(said.what)
@@ -184,12 +184,14 @@ class News:
         self._summary.fail(text, event.status)
 
     def _take_ended(self, lane: Lane, worker: Worker, _c: Controller, event: events.Ended) -> None:
-        """Let no session be green whose tests have passed and whose end a limit has cut short."""
-        if from_text(event.text) == events.CUT_SHORT and worker.limit and not lane.busy:
-            self._see_cut(worker)
+        if from_text(event.text) == events.CUT_SHORT:
+            self._see_cut(lane, worker)
 
-    def _see_cut(self, worker: Worker) -> None:
-        self._summary.fail(f"the end of the session on {worker.name} was cut short: {worker.limit}")
+    def _see_cut(self, lane: Lane, worker: Worker) -> None:
+        """Let no session be green whose tests have passed and whose end a limit has cut short."""
+        if worker.limit and all(test.done for test in lane.tests):
+            text = f"the end of the session on {worker.name} was cut short: {worker.limit}"
+            self._summary.fail(text)
 
     def _take_note(self, _l: Lane, _w: Worker, _c: Controller, event: events.Note) -> None:
         self._summary.note(from_text(event.text))
