@@ -426,6 +426,14 @@ class OneRequest:
         """Cancel a call."""
         self._living(id).stop()
 
+    def orphans(self) -> Sequence[Running]:
+        """Give nothing: no call outlives its session."""
+        return []
+
+    def collect(self, id: str) -> None:
+        """Refuse, since there is nothing to collect."""
+        raise FarSideError(f"there is no {id!r} to collect")
+
     def logs(self, id: str) -> Iterator[str]:
         """Yield the log of a call."""
         yield from self._living(id).log()

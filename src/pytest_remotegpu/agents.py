@@ -21,13 +21,15 @@ from pytest_remotegpu.errors import FarSideError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["DEAD", "SERVES", "SILENT", "Agent", "end", "find", "logs"]
+__all__ = ["DEAD", "SERVES", "SILENT", "Agent", "end", "find", "logs", "old_logs"]
 
 SERVES, SILENT, DEAD = "serves", "silent", "dead"
 PATIENCE: Final = 3.0
 """Seconds that an agent has to answer; one that is well takes a thousandth of that."""
 ENDING: Final = 15.0
 """Seconds that it has to end when it is told to; its workers' tear-downs are in there."""
+KEPT: Final = 7 * 86400.0
+"""Seconds for which the log of an agent that is gone may be of use."""
 MODULE: Final = b"pytest_remotegpu.worker.agent"
 
 
@@ -75,6 +77,23 @@ def logs(environ: Mapping[str, str]) -> list[Path]:
     :raises FarSideError: where their folder can't be had.
     """
     return sorted(warm.folder(environ).glob("*.log")) if sys.platform == "linux" else []
+
+
+def old_logs(environ: Mapping[str, str], now: float, *, remove: bool) -> list[Path]:
+    """List the logs of agents that are gone and have said nothing for a week.
+
+    :param now: seconds since the epoch. :param remove: whether to take them away.
+    :raises FarSideError: where their folder can't be had.
+    """
+    found = []
+    served = {warm.log_of(path) for path in warm.sockets(environ)} if logs(environ) else set()
+    for path in logs(environ):
+        with contextlib.suppress(OSError):
+            if path not in served and now - path.stat().st_mtime > KEPT:
+                if remove:
+                    path.unlink()
+                found.append(path)
+    return found
 
 
 def _look(path: Path, patience: float) -> Agent:

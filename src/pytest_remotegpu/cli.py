@@ -1,7 +1,7 @@
-"""The command ``remotegpu``: look at what runs here, end it, and find out what is wrong.
+"""The command ``remotegpu``: look at what runs here or is rented, end it, find out what is wrong.
 
-Knows agents and checks by what they return. Must not import pytest: what is wrong may be that it
-does not load.
+Knows agents, backends' lists and checks by what they return. Must not import pytest: what is wrong
+may be that it does not load.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_remotegpu import agents, cards, doctor
+from pytest_remotegpu import agents, cards, doctor, leftovers, rented
 from pytest_remotegpu.agents import Agent
+from pytest_remotegpu.backends.base import Running, Site
 from pytest_remotegpu.doctor.gpus import Use, use_of
 from pytest_remotegpu.errors import RemoteGpuError, UsageError
+from pytest_remotegpu.rented import Rented, Told
 
 __all__ = ["main"]
 
@@ -37,17 +41,28 @@ LOOK_AGAIN: Final = 0.2
 
 
 def ps(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Say which agents and workers run for this user, and who is on which card."""
+    """Say which agents and workers run for this user, who is on which card, what is rented."""
     found = agents.find(environ)
     uses = [use_of(card) for card in cards.visible({})]
+    away = rented.ask(_site(), orphans=True)
     if options.json:
         _print_json(
-            {"agents": [_agent_data(a) for a in found], "cards": [_use_data(u) for u in uses]}
+            {
+                "agents": [_agent_data(a) for a in found],
+                "cards": [_use_data(u) for u in uses],
+                "backends": [rented.data(each) for each in away],
+            }
         )
     else:
-        for line in (*_agent_lines(found, time.time()), *_card_lines(uses, cards.trouble())):
+        lines = (*_agent_lines(found, time.time()), *_card_lines(uses, cards.trouble()))
+        for line in (*lines, *rented.lines(away)):
             print(line)
-    return WRONG if any(agent.state == agents.SILENT for agent in found) else FINE
+    silent = any(agent.state == agents.SILENT for agent in found)
+    return WRONG if silent or any(each.trouble for each in away) else FINE
+
+
+def _site() -> Site:
+    return Site(executable=sys.executable, platform=sys.platform, root=str(Path.cwd()))
 
 
 def _agent_data(agent: Agent) -> dict[str, Any]:
@@ -125,7 +140,25 @@ def _card_lines(uses: Sequence[Use], trouble: str) -> Iterator[str]:
 
 
 def stop(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """End agents; one that serves sessions only where all are to end."""
+    """End agents and what is rented; what serves sessions only where all are to end."""
+    away = rented.ask(_site())
+    if options.names:
+        chosen = rented.pick(away, options.names)
+        return _say(rented.stop(found, running) for found, running in chosen)
+    status = _stop_agents(options, environ)
+    return max(status, _say(chain(*(rented.stop_all(each, busy=options.all) for each in away))))
+
+
+def _say(told: Iterable[Told]) -> int:
+    """Print what was done, and say whether all of it went well."""
+    status = FINE
+    for text, good in told:
+        print(text, flush=True)
+        status = status if good else WRONG
+    return status
+
+
+def _stop_agents(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     status = FINE
     found = agents.find(environ)
     if not found:
@@ -159,7 +192,38 @@ def _count(number: int, word: str) -> str:
 
 
 def logs(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Print the ends of the agents' logs, and go on if asked to."""
+    """Print the ends of the agents' logs, and of what is rented; go on if asked to."""
+    if options.names:
+        found = rented.pick(rented.ask(_site()), options.names)
+        if options.follow and len(found) > 1:
+            raise UsageError("--follow takes one name")
+        return max(_log_of(options, *each) for each in found)
+    status = _agent_logs(options, environ)
+    for away in rented.ask(_site()):
+        status = max(status, _say([(rented.refusal(away), False)] if away.trouble else []))
+        status = max([status, *(_log_of(options, away, running) for running in away.running)])
+    return status
+
+
+def _log_of(options: argparse.Namespace, found: Rented, running: Running) -> int:
+    """Print the end of the log of what is rented; with its name, and if asked to, what follows."""
+    print(f"==> {found.name(running)} <==", flush=True)
+    trouble = ""
+    if options.follow and options.names:
+        with contextlib.suppress(KeyboardInterrupt):
+            _, trouble = rented.attempt(lambda: _print_all(found.log(running)))
+    else:
+        last, trouble = rented.attempt(lambda: deque(found.log(running), options.lines))
+        _print_all(last or ([] if trouble else ["nothing to tell"]))
+    return _say([(f"its log can't be had: {trouble}", False)] if trouble else [])
+
+
+def _print_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line.rstrip("\n"), flush=True)
+
+
+def _agent_logs(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     paths = agents.logs(environ)
     if not paths:
         print("no agent of this user has left a log")
@@ -187,6 +251,25 @@ def _follow(read: dict[Path, int]) -> None:
                 read[path] = log.tell()
         sys.stdout.flush()
         time.sleep(LOOK_AGAIN)
+
+
+# gc
+
+
+def collect(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Take away what nobody will use or end any more, here and with each backend."""
+    dry = options.dry_run
+    word = "would be taken away" if dry else "was taken away"
+    dead = [agent for agent in agents.find(environ) if agent.state == agents.DEAD]
+    gone = [agent.socket for agent in dead if dry or agents.end(agent)]
+    gone += leftovers.abandoned() if dry else leftovers.sweep()
+    gone += agents.old_logs(environ, time.time(), remove=not dry)
+    for path in gone:
+        print(f"{path} {word}")
+    away = rented.ask(_site(), orphans=True)
+    if not gone and not any(each.orphans or each.trouble for each in away):
+        print("nothing is left over")
+    return _say(chain(*(rented.collect(each, dry=dry) for each in away)))
 
 
 # doctor
@@ -246,13 +329,17 @@ def _parser() -> argparse.ArgumentParser:
         made.set_defaults(run=run)
         return made
 
-    listing = command("ps", ps, "list agents, their workers, and who is on which card")
+    listing = command("ps", ps, "list agents, workers, who is on which card, and what is rented")
     listing.add_argument("--json", action="store_true", help="as data")
-    ending = command("stop", stop, "end the agents that no session uses")
+    ending = command("stop", stop, "end the agents, and what is rented, that no session uses")
     ending.add_argument("--all", action="store_true", help="those in use too, and what runs there")
-    showing = command("logs", logs, "print the ends of the agents' logs")
+    ending.add_argument("names", nargs="*", metavar="BACKEND:ID", help="only these, in use or not")
+    showing = command("logs", logs, "print the ends of the logs of agents, and of what is rented")
+    showing.add_argument("names", nargs="*", metavar="BACKEND:ID", help="only of these")
     showing.add_argument("-n", "--lines", type=_lines, default=LINES, help=f"of each ({LINES})")
     showing.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    tidying = command("gc", collect, "take away what is left over and of no use to anybody")
+    tidying.add_argument("--dry-run", action="store_true", help="only say what that is")
     asking = command("doctor", examine, "find out what is in the way of GPU tests here")
     asking.add_argument("--json", action="store_true", help="as data")
     asking.add_argument("--remote", metavar="SPEC", help="try a far side, too")

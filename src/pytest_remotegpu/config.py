@@ -26,8 +26,10 @@ __all__ = [
     "Settings",
     "parse_aliases",
     "parse_modules",
+    "parse_prices",
     "parse_seconds",
     "parse_size",
+    "parse_usd",
     "resolve",
     "split_spec",
 ]
@@ -46,6 +48,8 @@ OPTIONS: Final[dict[str, str]] = {
     "remote_wait": "--remote-wait",
     "remote_fresh": "--remote-fresh",
     "remote_timeline": "--remote-timeline",
+    "remote_max_cost": "--remote-max-cost",
+    "remote_json": "--remote-json",
 }
 """Command-line options, by the name of their value."""
 
@@ -98,6 +102,11 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "remotegpu_volumes": ("linelist", "", "volumes of the provider: NAME:/path or NAME:/path:ro"),
     "remotegpu_aliases": ("linelist", "", "markers that mean gpu: NAME = gpu(2)"),
+    "remotegpu_prices": (
+        "linelist",
+        "",
+        "USD for one GPU and an hour: TYPE = 2.50, or a backend instead of the type",
+    ),
     "remotegpu_max_upload": (
         "string",
         "",
@@ -144,6 +153,9 @@ class Settings:
     :ivar timeout: seconds for one test, 0 for no limit; so are the next three.
     :ivar run_timeout: for all that runs far away. :ivar wait: for cards that others hold.
     :ivar idle: for which a warm process stays.
+    :ivar max_cost: USD for all that runs far away, 0 for no limit.
+    :ivar json: the file for the run as data.
+    :ivar prices: USD for one GPU and an hour, by type of card or backend.
     :ivar max_upload: bytes.
     :ivar max_artifact: bytes for one test.
     :ivar aliases: marker names and the ``gpu`` arguments that they stand for.
@@ -162,6 +174,9 @@ class Settings:
     run_timeout: float
     wait: float
     idle: float
+    max_cost: float
+    json: str | None
+    prices: Mapping[str, float]
     python: str
     preload: tuple[str, ...]
     include: tuple[str, ...]
@@ -214,6 +229,39 @@ def parse_seconds(text: str, name: str) -> float:
     if not re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?\s*", text, re.ASCII):
         raise UsageError(f"{name} = {text!r} is no number of seconds, such as 90 or 0.5; 0 is none")
     return float(text)
+
+
+def parse_usd(text: str, name: str) -> float:
+    """Read an amount of money in USD, such as ``2.50``.
+
+    :param name: the option, for the message.
+    :raises UsageError: where it is none; 0 is one.
+    """
+    match = re.fullmatch(r"\s*\$?(\d{1,9}(?:\.\d{1,9})?)\s*", text, re.ASCII)
+    if match is None:
+        raise UsageError(f"{name} = {text!r} is no amount of USD, such as 2.50")
+    return float(match[1])
+
+
+def parse_prices(lines: Iterable[str]) -> dict[str, float]:
+    """Read lines of ``TYPE = USD`` or ``BACKEND = USD``, for one GPU and an hour.
+
+    The amount stands behind the last ``=``, since a command may hold others.
+
+    :raises UsageError: for a line that reads otherwise, or a name that has two prices.
+    """
+    prices: dict[str, float] = {}
+    for line in filter(None, (line.strip() for line in lines)):
+        name, _, amount = (part.strip() for part in line.rpartition("="))
+        if not name:
+            raise UsageError(
+                f"remotegpu_prices has {line!r}; a line reads H100 = 3.95 or ssh:gpubox = 1.20, "
+                "in USD for one GPU and an hour"
+            )
+        if name in prices:
+            raise UsageError(f"remotegpu_prices has two prices for {name!r}; leave out one")
+        prices[name] = parse_usd(amount, f"remotegpu_prices: {name}")
+    return prices
 
 
 def parse_modules(lines: Iterable[str], name: str) -> tuple[str, ...]:
@@ -303,6 +351,13 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         given = pick(name, SECONDS[name], **chosen, **key)
         return parse_seconds(str(given), found[name].origin.rpartition(" ")[2])
 
+    def cap() -> float:
+        given = pick("max_cost", None, option="remote_max_cost")
+        amount = 0.0 if given is None else parse_usd(str(given), OPTIONS["remote_max_cost"])
+        if given is not None and not amount:
+            raise UsageError("--remote-max-cost = 0 lets nothing run; give an amount above 0")
+        return amount
+
     def lines(name: str) -> tuple[str, ...]:
         return tuple(pick(name, (), key=f"remotegpu_{name}"))
 
@@ -319,6 +374,9 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         run_timeout=seconds("run_timeout"),
         wait=seconds("wait"),
         idle=seconds("idle", option=False, ini=True),
+        max_cost=cap(),
+        json=pick("json", None, option="remote_json"),
+        prices=parse_prices(lines("prices")),
         python=pick("python", "", key="remotegpu_python"),
         preload=parse_modules(lines("preload"), "remotegpu_preload"),
         include=lines("include"),

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import plan, selection, terminal, timeline
+from pytest_remotegpu import plan, selection, spending, terminal, timeline
 from pytest_remotegpu.backends.base import Backend, Checks, Describes, Prepares
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
+from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
@@ -86,6 +87,11 @@ class Control:
         self._collected = (self._began, self._began)
         self.shapes: list[Shape | None] = []
 
+    @property
+    def summary(self) -> RunSummary | None:
+        """What there is to say of the far side, once there is one."""
+        return None if self._far is None else self._far.summary
+
     def pytest_report_header(self) -> str | None:
         """Name the far side."""
         return header(self._backend) if self._backend is not None else None
@@ -126,9 +132,29 @@ class Control:
         if self._config.get_verbosity() < 0:
             return []
         lines = [f"remote: {plan.counts(self.shapes)}"] if self._backend is not None else []
+        if not self._settings.plan:
+            lines += [f"remote: {text}" for text in self._cost_lines()]
         return lines + [
             f"remote: {text}" for text in selection.near_misses(items, self.shapes, self._settings)
         ]
+
+    def _forecast(self) -> Forecast:
+        """Say the most that this session can cost.
+
+        :raises UsageError: where that is more than it may.
+        """
+        if self._backend is None:
+            return Forecast(None, "")
+        workers = dict.fromkeys(filter(None, self.shapes), self._shipping.sender.workers or 1)
+        return spending.forecast(self._backend, self._settings, workers)
+
+    def _cost_lines(self) -> list[str]:
+        """Say what the session may cost, or why it may not."""
+        try:
+            text = self._forecast().text
+        except UsageError as error:
+            text = f"too much: {error}"
+        return [f"cost: {text}"] if text else []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -144,11 +170,13 @@ class Control:
                 return True
             if self._backend is None or all(shape is None for shape in self.shapes):
                 return None
+            worst = self._forecast().worst
             kept = artifacts_root(session.config, self._settings.artifacts)
             pairs = zip(session.items, self.shapes, strict=True)
             left = clear(kept, (item.nodeid for item, shape in pairs if shape is not None))
             far = self._make_far(session, self._backend, kept)
             far.summary.note(left)
+            far.summary.worst = worst
             RemoteSession(session, far).run(session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
@@ -188,15 +216,19 @@ class Control:
         where = None if self._backend is None else _place(self._backend)
         ids = [item.nodeid for item in session.items]
         reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
-        for line in plan.describe(ids, self.shapes, self._settings.origins, where, upload):
+        costs = self._cost_lines()
+        for line in plan.describe(ids, self.shapes, self._settings.origins, where, upload, costs):
             if reporter is not None:
                 reporter.write_line(line)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Be no green session where a far one failed at its end, or nobody knows how it ended."""
-        if self._far is not None and session.exitstatus == pytest.ExitCode.OK:
+        if self._far is None:
+            return
+        if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._far.summary.status
+        self._far.replayer.write_costs()
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""

@@ -59,7 +59,7 @@ class Worker:
     """One worker and its channel.
 
     :ivar hello: what it said of itself, once it has.
-    :ivar gone: whether its stream has ended.
+    :ivar gone: whether its stream has ended, once that was looked at; ``ended``, when it has.
     :ivar started: when its channel was asked for, by the monotonic clock; ``opened``, when it was
         there.
     """
@@ -71,6 +71,7 @@ class Worker:
         self.channel = channel
         self.hello: Hello | None = None
         self.gone = False
+        self.ended: float | None = None
         self.started = started
         self.opened = time.monotonic()
         self._lock = threading.Lock()
@@ -87,6 +88,11 @@ class Worker:
         data = first + b"".join(frames.encode_message(message) for message in messages)
         with self._lock, contextlib.suppress(FarSideError):
             self.channel.send(data)
+
+    @property
+    def limit(self) -> str:
+        """The limit of the run that it was told of, in words; empty where it was told of none."""
+        return self._limit
 
     def end_at(self, limit: str, grace: float) -> None:
         """Tell it, once, that a limit of the run is reached.
@@ -192,6 +198,7 @@ class Controller:
             lost = Lost(str(error), kind="infra")
         except Exception as error:  # noqa: BLE001 -- whatever a backend raises must become a verdict
             lost = Lost(f"{type(error).__name__}: {error}")
+        worker.ended = time.monotonic()
         self._mailbox.put(Said(worker, lost))
 
     def next(self, timeout: float) -> Said | None:

@@ -21,10 +21,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from pytest_remotegpu import lifeline, selection
+from pytest_remotegpu import cost, lifeline, selection, terminal
 from pytest_remotegpu.backends.base import Backend
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.control import Control, header, show_summary
+from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.inplace import artifacts_root, count_files, has_run, require_gpu
@@ -91,6 +92,7 @@ class Node(Control):
         self._ships_to = backend
         self._kept = Path(workerinput[GIVEN]["artifacts"])
         self._usage = ""
+        self._expected = Forecast(None, "")
 
     def _hear(self, word: bytes) -> None:
         """In a thread: end as the hub does, which may have been killed."""
@@ -111,6 +113,7 @@ class Node(Control):
         """Find out what goes where; the hub ends the session for an ill-formed mark."""
         try:
             self.shapes = selection.shapes_of(session.items, self._settings)
+            self._expected = self._forecast()
         except UsageError as error:
             self._usage = str(error)
             self.shapes = [Shape() for _ in session.items]
@@ -136,6 +139,9 @@ class Node(Control):
             return (yield)
         far = self._make_far(session, self._ships_to, self._kept)
         far.replayer.unknown = []
+        far.summary.worst = self._expected.worst
+        if self._expected.text and self._shipping.sender.worker == "gw0":
+            terminal.say(self._config, f"cost: {self._expected.text}")
         one = OneByOne(session, far)
         one.prepare(session.items, self.shapes)
         if self._usage:
@@ -259,12 +265,18 @@ class Hub:
         self._lifeline = lifeline.Lifeline()
         self._nodes: dict[str, Any] = {}
         self._heard: set[str] = set()
+        self._lost: set[str] = set()
         self._ready: set[str] = set()
         self._cleared: set[Path] = set()
         self._reports = 0
         self._errors = 0
         self._on_gpu = 0
         self._kept = artifacts_root(config, settings.artifacts)
+
+    @property
+    def summary(self) -> RunSummary:
+        """What the processes have said of their far sides."""
+        return self._summary
 
     def pytest_report_header(self) -> str:
         """Name the far side, once."""
@@ -311,7 +323,10 @@ class Hub:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take in what a process has to say at its end."""
-        said = getattr(node, "workeroutput", {}).get(GIVEN)
+        output = getattr(node, "workeroutput", None)
+        if output is None and node.gateway.id in self._ready:
+            self._lost.add(node.gateway.id)
+        said = (output or {}).get(GIVEN)
         if said is None or node.gateway.id in self._heard:
             return
         self._heard.add(node.gateway.id)
@@ -354,6 +369,10 @@ class Hub:
         """Take over the exit status of far sessions that failed at their end."""
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._summary.status
+        if self._lost and cost.total(self._summary.workers) is not None:
+            names = ", ".join(sorted(self._lost))
+            self._summary.note(f"costs are incomplete: {names} did not live to tell theirs")
+        self._replayer.write_costs()
         if self._settings.required:
             require_gpu(session, self._on_gpu)
 

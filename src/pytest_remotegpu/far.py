@@ -31,6 +31,7 @@ from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.signals import Interrupts
+from pytest_remotegpu.spending import Spending
 from pytest_remotegpu.summary import RunSummary
 from pytest_remotegpu.timeline import HERE, Timeline
 
@@ -77,7 +78,8 @@ class FarSide:
         self._environ: dict[str, str] = {}
         self._deadline = float("inf")
         self._alarm: threading.Timer | None = None
-        self._expired = False
+        self._limit = ""
+        self._expired = self._ends = False
         self.backend = backend
         self.here = shipping.sender.worker or HERE
         self.interrupts = interrupts
@@ -91,6 +93,14 @@ class FarSide:
         self.replayer = Replayer(
             session.config, self.summary, shipping.why_left_out, self.interrupts.noticing
         )
+        self.spending = Spending(
+            backend,
+            settings,
+            shipping.sender.workers or 1,
+            began,
+            records=bool(settings.json),
+        )
+        self.replayer.charge = self.spending.charge
         self.news = News(
             session.config,
             self.lanes,
@@ -99,6 +109,7 @@ class FarSide:
             collection=collection,
             shipping=shipping,
             timeline=self.timeline,
+            spending=self.spending,
             debug=self._debug,
         )
 
@@ -178,8 +189,10 @@ class FarSide:
         last: bool,
         following: Following = None,
     ) -> None:
-        """Start tests of a lane, unless the run limit is reached; see :meth:`Lane.start`."""
+        """Start tests of a lane, unless a limit of the run is reached; see :meth:`Lane.start`."""
         self._look_at_limit()
+        if not self._expired and not self.spending.allows(lane.shape):
+            lane.expire(self.spending.text, LAST_LOOK)
         lane.start(tests, failures, last=last, following=following)
 
     # news
@@ -253,32 +266,28 @@ class FarSide:
 
     def _set_limit(self) -> None:
         """Let the clock run; a thread of its own minds it, since a local test may take long."""
-        seconds = self._seconds
+        assert self.controller is not None
+        self.spending.watch(self.controller, lambda: self._end_workers(self.spending.text))
+        own = self.backend.run_limit if isinstance(self.backend, Tells) else 0.0
+        seconds = self._settings.run_timeout or own
         if not seconds:
             return
+        self._limit = f"the run limit of {seconds:g} s (--remote-run-timeout) is reached"
         self._deadline = time.monotonic() + seconds
-        self._alarm = threading.Timer(seconds, self._end_workers)
+        self._alarm = threading.Timer(seconds, self._end_workers, [self._limit])
         self._alarm.daemon = True
         self._alarm.start()
 
-    @property
-    def _seconds(self) -> float:
-        """Give the limit that the user names, or else the backend's own; 0 for none."""
-        own = self.backend.run_limit if isinstance(self.backend, Tells) else 0.0
-        return self._settings.run_timeout or own
-
-    @property
-    def _limit(self) -> str:
-        return f"the run limit of {self._seconds:g} s (--remote-run-timeout) is reached"
-
-    def _end_workers(self) -> None:
+    def _end_workers(self, limit: str) -> None:
         assert self.controller is not None
         for worker in self.controller.living():
-            worker.end_at(self._limit, LAST_LOOK)
+            worker.end_at(limit, LAST_LOOK)
 
     def _look_at_limit(self) -> None:
         """At the limit: nothing starts any more, and who says nothing is not waited for."""
         now = time.monotonic()
+        if not (self._ends or self._expired) and self.spending.reached():
+            self._deadline, self._limit = min(self._deadline, now), self.spending.text
         if now < self._deadline:
             return
         late = now > self._deadline + LAST_LOOK + 1.0
@@ -286,6 +295,7 @@ class FarSide:
             if not self._expired:
                 lane.expire(self._limit, LAST_LOOK)
             elif late and lane.busy and lane.worker is not None:
+                self.summary.fail(f"{lane.worker.name} has not ended, although {self._limit}")
                 self._drop(lane, lane.worker)
                 lane.end_at_limit()
         self._expired = True
@@ -300,7 +310,9 @@ class FarSide:
         began = time.monotonic()
         limit = self._settings.timeout + CLOSING if self._settings.timeout else float("inf")
         limit = min(limit, max(self._deadline - began, CLOSING))
+        limit = min(limit, self.spending.seconds_left() + CLOSING)
         self._deadline = float("inf")
+        self._ends = True
         for lane in self.lanes.values():
             lane.finish()
         if self._await_ends(began + CLOSING, everybody=True):
@@ -312,6 +324,9 @@ class FarSide:
         self._await_ends(began + limit, everybody=False)
         for lane in self.lanes.values():
             lane.wait_no_more(f"it has not ended after {limit:g} s")
+        for worker in self.controller.living() if self.controller is not None else []:
+            if worker.limit:
+                self.summary.fail(f"{worker.name} has not ended, although {worker.limit}")
 
     def _await_ends(self, until: float, *, everybody: bool) -> bool:
         """Take in last words; say whether all workers have ended.
@@ -351,6 +366,7 @@ class FarSide:
             self._alarm.cancel()
         if self.controller is not None:
             self.controller.close()
+        self.summary.workers = self.spending.close()
         self.summary.artifacts = self._artifacts.count
         self.summary.artifact_names = self._artifacts.names()
         self.summary.artifacts_dir = str(self._artifacts.root)

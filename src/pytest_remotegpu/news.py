@@ -26,6 +26,7 @@ from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.snapshot import SnapshotError
+from pytest_remotegpu.spending import Spending
 from pytest_remotegpu.timeline import Timeline
 
 __all__ = ["FAR_ERROR", "KIND", "REFUSAL", "News", "failed_collection"]
@@ -48,7 +49,7 @@ class News:
     :ivar collect_errors: how many errors of far collection were reported.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is a thing of its own that news may concern
         self,
         config: pytest.Config,
         lanes: Mapping[Shape, Lane],
@@ -58,6 +59,7 @@ class News:
         collection: Collection,
         shipping: Shipping,
         timeline: Timeline,
+        spending: Spending,
         debug: Callable[[str], None],
     ) -> None:
         self._config = config
@@ -68,6 +70,7 @@ class News:
         self._shipping = shipping
         self._summary = replayer.summary
         self._timeline = timeline
+        self._spending = spending
         self._debug = debug
         self._live = terminal.LiveOutput(config)
         self._failed_files: set[str] = set()
@@ -89,7 +92,7 @@ class News:
             events.Waiting: self._take_waiting,
             events.Leased: self._take_lease,
             events.Phases: lambda *_: None,
-            events.Ended: lambda *_: None,
+            events.Ended: self._take_ended,
         }
         if shipping.shows_live:
             self._handlers[events.Finished] = self._take_finish
@@ -106,13 +109,17 @@ class News:
         self._tell(said)
         if lane is None:
             return
+        if isinstance(said.what, Lost) and said.what.reason:
+            self._see_cut(lane, said.worker)
         try:
             if isinstance(said.what, Hello | Lost):
                 lane.take(said.what)
                 self._look_at_software(said.what, controller)
             else:
                 for event in said.what:
+                    self._spending.before(lane.test, event, said.at)
                     self._take_event(lane, said.worker, controller, event)
+                    self._spending.after(lane.test, event, said.at)
         except ProtocolError as error:
             threading.Thread(target=said.worker.channel.stop, daemon=True).start()
             lane.lose(f"{said.worker.name} broke the protocol: {error}", retry=False)
@@ -184,6 +191,16 @@ class News:
         """Keep an exit status that no test accounts for: the session here must not be green."""
         text = f"the session on {worker.name} failed at its end: {from_text(event.text)}"
         self._summary.fail(text, event.status)
+
+    def _take_ended(self, lane: Lane, worker: Worker, _c: Controller, event: events.Ended) -> None:
+        if from_text(event.text) == events.CUT_SHORT:
+            self._see_cut(lane, worker)
+
+    def _see_cut(self, lane: Lane, worker: Worker) -> None:
+        """Let no session be green whose tests have passed and whose end a limit has cut short."""
+        if worker.limit and all(test.done for test in lane.tests):
+            text = f"the end of the session on {worker.name} was cut short: {worker.limit}"
+            self._summary.fail(text)
 
     def _take_note(self, _l: Lane, _w: Worker, _c: Controller, event: events.Note) -> None:
         self._summary.note(from_text(event.text))

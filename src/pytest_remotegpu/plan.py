@@ -91,10 +91,12 @@ def describe(
     settings: Iterable[Setting],
     where: str | None,
     upload: str,
+    costs: Iterable[str] = (),
 ) -> list[str]:
     """Write the plan: each setting with its origin, then each test with its place.
 
     :param where: the far side in words; ``None`` where the session has none.
+    :param costs: lines about what it may cost.
     """
     lines = ["settings:"]
     lines += [f"  {s.name:<13} {s.value!r:<28} ({s.origin})" for s in settings]
@@ -103,7 +105,7 @@ def describe(
             "far side: none; a marked test runs here where its GPUs are, else it is skipped"
         )
     else:
-        lines += [f"far side: {where}", f"upload: {upload}", f"tests: {counts(shapes)}"]
+        lines += [f"far side: {where}", f"upload: {upload}", f"tests: {counts(shapes)}", *costs]
     side = "here" if where is None else "far"
     for stretch in stretches(shapes):
         place = "here" if stretch.shape is None else f"{side}, {stretch.shape}"

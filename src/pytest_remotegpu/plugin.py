@@ -66,6 +66,12 @@ ARGUMENTS = {
     ),
     "--remote-fresh": ("remote_fresh", None, "use no warm process, and leave none behind"),
     "--remote-timeline": ("remote_timeline", None, "print the phases of the run with their times"),
+    "--remote-max-cost": (
+        "remote_max_cost",
+        "USD",
+        "for all that runs far away: refused where the run may cost more, and ended at it",
+    ),
+    "--remote-json": ("remote_json", "FILE", "write the run as data: tests, workers, costs"),
 }
 
 
@@ -229,6 +235,10 @@ def _control(config: pytest.Config) -> object | None:
         from pytest_remotegpu.inplace import check_artifacts_root
 
         check_artifacts_root(config, settings.artifacts)
+    if settings.json is not None and not hasattr(config, "workerinput"):
+        from pytest_remotegpu.recorder import Recorder
+
+        config.pluginmanager.register(Recorder(config, settings), "remotegpu-recorder")
     if settings.spec is None and not settings.plan:
         return None
     from pytest_remotegpu.takeover import make

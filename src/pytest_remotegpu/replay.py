@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_remotegpu import cost
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.reports import BUILTIN, Shipped, synthesised_warning
@@ -34,6 +35,7 @@ class Replayer:
     :ivar unknown: where it is a list, warnings that pytest-xdist can't carry go there, unrecorded.
     :param why_left_out: explains why a path did not travel.
     :param noticing: what each report is shown in: a terminal that is gone costs no further ones.
+    :ivar charge: is told of each test before its reports are seen by anybody.
     :ivar far_root: the project's folder there, once it is known.
     :ivar ready: tests to replay.
     :ivar replayed: how many have been.
@@ -55,6 +57,7 @@ class Replayer:
         self._caller: Callable[..., Any] = config.hook.pytest_runtest_protocol
         self._warnings: set[tuple[str, ...]] = set()
         self.unknown: list[tuple[events.Warned, str]] | None = None
+        self.charge: Callable[[Shipped], None] = lambda _test: None
         self.far_root = ""
         self.ready: list[Shipped] = []
         self.replayed = 0
@@ -80,6 +83,7 @@ class Replayer:
         for report in test.reports:
             if report.failed:
                 self._explain(report)
+        self.charge(test)
         watched = self._config.hook.pytest_remotegpu_result
         if watched.get_hookimpls():
             watched(item=test.item, result=test.result())
@@ -150,6 +154,17 @@ class Replayer:
                 plugin.add_global_property(name, value)
             else:
                 plugin.node_reporter(test.item.nodeid).add_attribute(name, value)
+
+    def write_costs(self) -> None:
+        """Write into the junit file what the run has cost, and each of its workers."""
+        price = cost.total(self.summary.workers)
+        if price is None:
+            return
+        self.write_junit(None, "remotegpu_cost_usd", f"{price:.6f}")
+        for worker in self.summary.workers:
+            if worker.usd is not None:
+                name = f"remotegpu_cost_usd.{worker.name}"
+                self.write_junit(None, name, f"{worker.usd:.6f}")
 
     # warnings
 

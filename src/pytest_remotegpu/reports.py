@@ -20,8 +20,10 @@ from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, plain
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["Result", "Shipped", "synthesised_warning"]
+__all__ = ["BILLED", "RERUN", "Result", "Shipped", "synthesised_warning"]
 
+BILLED: Final = "remotegpu_billed"
+"""An attribute of reports: what was charged for their test, for whoever writes the run as data."""
 RERUN: Final[str] = "rerun"
 OUTCOMES: Final[frozenset[str]] = frozenset({"passed", "failed", "skipped", RERUN})
 """Pytest's own, and the one that pytest-rerunfailures adds; a report of any other decides nothing.

@@ -42,6 +42,8 @@ OURS: Final = (
     "remote_wait",
     "remote_fresh",
     "remote_timeline",
+    "remote_max_cost",
+    "remote_json",
 )
 IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
 """Reporters of editors, which must speak once and so are not loaded there."""

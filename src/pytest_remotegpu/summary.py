@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from pytest_remotegpu import cost
+from pytest_remotegpu.cost import WorkerCost
 from pytest_remotegpu.gpu import Shape
 
 __all__ = ["Phase", "RunSummary", "ShapeSummary"]
@@ -83,6 +85,9 @@ class RunSummary:
     :ivar leaks: the tests after which most GPU memory stayed in use, and those bytes.
     :ivar verdicts: how many tests came to a ``crash``, a ``timeout``, to nothing for want of a far
         side (``infra``) or for a limit of the run (``budget``); the others have their own outcome.
+    :ivar workers: what each worker has cost, once it is gone.
+    :ivar worst: the most that the run was expected to cost, in USD; ``None`` where nobody knew.
+    :ivar more: what else the run as data is to hold, by its key there; values that JSON can carry.
     :ivar phases: the parts of the run, in the order in which they were noticed.
     :ivar began: when the session did, in seconds since the epoch.
     """
@@ -102,6 +107,9 @@ class RunSummary:
     notes: list[str] = field(default_factory=list)
     leaks: list[tuple[int, str]] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
+    workers: list[WorkerCost] = field(default_factory=list)
+    worst: float | None = None
+    more: dict[str, Any] = field(default_factory=dict)
     phases: list[Phase] = field(default_factory=list)
     began: float = field(default_factory=time.time)
 
@@ -169,14 +177,17 @@ class RunSummary:
         """Give it as dicts, lists, tuples, texts and numbers only."""
         parts = [asdict(part) for part in self.shapes.values()]
         phases = [asdict(phase) for phase in self.phases]
-        return {**vars(self), "shapes": parts, "phases": phases}
+        workers = [asdict(worker) for worker in self.workers]
+        return {**vars(self), "shapes": parts, "phases": phases, "workers": workers}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> RunSummary:
         """Undo :meth:`to_plain`; tuples may have become lists meanwhile, as in JSON."""
         parts = [_part(part) for part in data["shapes"]]
         phases = [Phase(**phase) for phase in data["phases"]]
-        return cls(**{**data, "shapes": {part.shape: part for part in parts}, "phases": phases})
+        workers = [WorkerCost.from_plain(each, _shape(each["shape"])) for each in data["workers"]]
+        shapes = {part.shape: part for part in parts}
+        return cls(**{**data, "shapes": shapes, "phases": phases, "workers": workers})
 
     def add(self, other: RunSummary) -> None:
         """Take in the summary of another process of the same session."""
@@ -201,6 +212,9 @@ class RunSummary:
         for note in other.notes:
             self.note(note)
         later = other.began - self.began
+        self.workers += [replace(each, opened=each.opened + later) for each in other.workers]
+        self.worst = other.worst if self.worst is None else self.worst
+        self.more = {**other.more, **self.more}
         for phase in other.phases:
             self.phase(phase.who, phase.name, phase.start + later, phase.seconds)
 
@@ -211,9 +225,11 @@ class RunSummary:
         for part in sorted(self.shapes.values(), key=lambda part: part.shape):
             seconds, nodeid = part.slowest
             most, largest = part.peak
+            price = cost.total(each for each in self.workers if each.shape == part.shape)
             yield (
                 f"{part.shape}   {part.workers} worker{'s' if part.workers != 1 else ''}   "
                 f"{part.tests} test{'s' if part.tests != 1 else ''}   {part.seconds:.2f} s   "
+                f"{'' if price is None else f'{cost.usd(price)}   '}"
                 f"longest {seconds:.2f} s {nodeid}"
             ).rstrip() + (f"   peak {_size(most)} {largest}" if most else "")
         if self.where:
@@ -221,6 +237,9 @@ class RunSummary:
             yield f"on {self.where}{cards}" + ("" if self.real else " (no GPU was used)")
         if self.real:
             yield from (f"with {software}" for software in self.software)
+        price_words = cost.words(self.workers, self.worst)
+        if price_words:
+            yield f"cost: {price_words}"
         if self.sent_files:
             yield f"sent {self.sent_files} files, {self.sent_bytes / 2**10:.1f} KiB"
         if self.artifacts:
@@ -247,8 +266,11 @@ def _size(count: int) -> str:
 
 def _part(data: Mapping[str, Any]) -> ShapeSummary:
     fields = {name: _tuples(value) for name, value in data.items() if name != "shape"}
-    shape = {name: _tuples(value) for name, value in data["shape"].items()}
-    return ShapeSummary(shape=Shape(**shape), **fields)
+    return ShapeSummary(shape=_shape(data["shape"]), **fields)
+
+
+def _shape(data: Mapping[str, Any]) -> Shape:
+    return Shape(**{name: _tuples(value) for name, value in data.items()})
 
 
 def _tuples(value: Any) -> Any:

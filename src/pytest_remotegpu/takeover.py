@@ -65,6 +65,7 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
         wait=settings.wait,
         chosen=frozenset(each.name for each in settings.origins if each.origin != "default"),
         wanted=outfit,
+        prices=settings.prices,
     )
 
 

@@ -165,6 +165,53 @@ def test_the_worker_is_told_while_a_local_test_runs(stage: Stage) -> None:
     assert played.ret == pytest.ExitCode.TESTS_FAILED
 
 
+ENDLESS = """
+    import os, time
+
+    def pytest_sessionfinish():
+        if "REMOTEGPU_WORKER" in os.environ:
+            time.sleep(60)
+            raise RuntimeError("and it fails")
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "named"),
+    [
+        ("--remote-run-timeout=5", "the run limit of 5 s (--remote-run-timeout) is reached"),
+        ("--remote-max-cost=11", "the cost limit of $11.00 (--remote-max-cost) is reached"),
+    ],
+)
+def test_a_session_whose_end_is_cut_short_is_not_green(
+    limit: str, named: str, pytester: pytest.Pytester
+) -> None:
+    """All tests have passed; what a hook at the end would have said, nobody knows."""
+    pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
+    pytester.makeconftest(ENDLESS)
+    pytester.makepyfile("import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n")
+    result = run(pytester, CPU, limit)
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert f"cause: the end of the session on local-1 was cut short: {named}" in said(result)
+
+
+def test_a_worker_that_hears_no_limit_at_its_end_is_no_green_session(stage: Stage) -> None:
+    (stage.path / "test_here.py").write_text(
+        "import time\ndef test_one(): time.sleep(1.5)\ndef test_two(): pass\n"
+    )
+
+    def is_deaf(far: Far) -> None:
+        far.greet()
+        far.run(0, 1, 2)
+        far.say(events.StretchEnded())
+        far.stopped.wait(40)
+
+    played = stage.run(is_deaf, args=("--remote-run-timeout=1",))
+    assert played.verdicts((*FAR, *HERE)) == ["passed"] * 5
+    assert played.ret == pytest.ExitCode.TESTS_FAILED
+    assert f"has not ended, although {LIMIT}" in played.text
+
+
 @pytest.mark.parametrize("args", [(), ("-n1",)], ids=["alone", "xdist"])
 def test_a_real_worker_ends_its_test(args: tuple[str, ...], pytester: pytest.Pytester) -> None:
     if args:

@@ -207,7 +207,8 @@ def test_defaults() -> None:
 
 def test_each_option_is_taken_and_named() -> None:
     seconds = {"remote_timeout": "1", "remote_run_timeout": "2.5", "remote_wait": "0"}
-    given_ = {"remotegpu": "x", "remote_artifacts": "out", **seconds}
+    results = {"remote_artifacts": "out", "remote_json": "run.json", "remote_max_cost": "$2.50"}
+    given_ = {"remotegpu": "x", **results, **seconds}
     switches = {name: True for name in config.OPTIONS if name not in given_}
     settings = resolve({**switches, **given_}, {}, {})
     assert (settings.timeout, settings.run_timeout, settings.wait) == (1.0, 2.5, 0.0)
@@ -218,6 +219,7 @@ def test_each_option_is_taken_and_named() -> None:
     assert settings.plan
     assert settings.debug
     assert settings.artifacts == "out"
+    assert (settings.json, settings.max_cost) == ("run.json", 2.5)
     named = {setting.origin for setting in settings.origins}
     assert {f"command line, {option}" for option in config.OPTIONS.values()} <= named
 
@@ -240,6 +242,7 @@ def test_each_ini_option_is_taken_and_named() -> None:
         "remotegpu_timeout": "7",
         "remotegpu_idle": "8.5",
         "remotegpu_preload": ["jax"],
+        "remotegpu_prices": ["H100 = 3.95", "command:env A=b = 0"],
     }
     assert set(ini) == set(config.INI)
     settings = resolve({}, {}, ini)
@@ -250,6 +253,7 @@ def test_each_ini_option_is_taken_and_named() -> None:
     assert (settings.requirements, settings.image) == (("uv.lock",), ("ubuntu",))
     assert (settings.secrets, settings.volumes) == (("env:A",), ("m:/m",))
     assert (settings.timeout, settings.idle, settings.preload) == (7.0, 8.5, ("jax",))
+    assert settings.prices == {"H100": 3.95, "command:env A=b": 0.0}
     named = {setting.origin for setting in settings.origins}
     assert {f"ini file, {name}" for name in config.INI} <= named
 

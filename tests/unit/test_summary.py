@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from pytest_remotegpu.cost import Rate, WorkerCost
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.summary import MOST_PHASES, RunSummary
 
@@ -69,6 +70,10 @@ def told(began: float, *ids: str) -> RunSummary:
     summary.note("n")
     summary.blame("c \udc80")
     summary.phase("w-1", "hello", 1.0, 0.5)
+    rate = Rate(36.0, "2026-01-01", "a page", 10.0)
+    summary.workers.append(WorkerCost("w-1", odd, "A (1)", len(ids), 1.0, 2.0, 3.0, 15.0, rate))
+    summary.workers.append(WorkerCost("w-2", Shape(), "", 0, 1.0, 1.0, 0.0, 0.0))
+    summary.worst = 0.5
     return summary
 
 
@@ -90,6 +95,19 @@ def test_several_processes_make_one_summary() -> None:
     assert whole.artifact_names == ["t::a/x", "t::b/x", "t::c/x"]
     assert (whole.notes, whole.causes) == (["n"], ["c \udc80"])
     assert [phase.start for phase in whole.phases] == [3.0, 4.0]
+    assert [worker.opened for worker in whole.workers] == [3.0, 3.0, 4.0, 4.0]
+    assert whole.worst == 0.5
+
+
+def test_a_shape_says_what_it_cost_and_the_run_what_of_it_was_what() -> None:
+    (line, _where, money, *_rest) = told(5.0, "t::a").lines()
+    assert line.startswith(
+        "2 GPUs (A or B, NAME=v)   1 worker   1 test   1.00 s   $0.200   longest"
+    )
+    assert money == (
+        "cost: about $0.200 (tests $0.030, start $0.020, idle $0.150) of at most $0.500, "
+        "by prices of 2026-01-01; the price of 1 more is not known"
+    )
 
 
 def test_phases_are_bounded() -> None:

@@ -1,5 +1,7 @@
 """Backends by name: entry points of the group ``pytest_remotegpu.backends``, imported late.
 
+Those whose workers outlive a session have one in the group ``pytest_remotegpu.lists``, too.
+
 Knows no backend by itself; each is known to its entry point only.
 """
 
@@ -9,12 +11,13 @@ import difflib
 from importlib.metadata import entry_points
 from typing import Final
 
-from pytest_remotegpu.backends.base import Backend, Make, Site
+from pytest_remotegpu.backends.base import Backend, Lists, Make, MakeLists, Site
 from pytest_remotegpu.errors import SpecError, UsageError
 
-__all__ = ["GROUP", "find", "names"]
+__all__ = ["GROUP", "LISTS", "find", "listing", "lists", "names"]
 
 GROUP: Final = "pytest_remotegpu.backends"
+LISTS: Final = "pytest_remotegpu.lists"
 
 
 def names() -> list[str]:
@@ -40,3 +43,20 @@ def find(name: str, rest: str, site: Site) -> Backend:
             f"backend {name!r} ({points[0].value}) can't be loaded: {error}"
         ) from error
     return make(rest, site)
+
+
+def listing() -> list[str]:
+    """Name the installed backends that may have something running; imports none of them."""
+    return sorted({point.name for point in entry_points(group=LISTS)})
+
+
+def lists(name: str, site: Site) -> Lists | None:
+    """Make what lists the things that a backend runs for this user.
+
+    :param name: one of :func:`listing`.
+    :return: ``None`` where the user has nothing to do with that backend.
+    :raises ImportError, AttributeError: where its module can't be imported, or lacks the callable.
+    """
+    point = next(point for point in entry_points(group=LISTS) if point.name == name)
+    make: MakeLists = point.load()
+    return make(site)

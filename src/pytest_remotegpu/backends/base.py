@@ -9,21 +9,24 @@ first colon of ``--remote=NAME:REST``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.recipe import Recipe
 
 __all__ = [
+    "OWN",
     "Backend",
     "Channel",
     "Checks",
+    "Collects",
     "Describes",
     "Environment",
     "Lists",
     "Make",
+    "MakeLists",
     "Prepares",
     "Price",
     "Prices",
@@ -32,6 +35,9 @@ __all__ = [
     "Tells",
     "Wanted",
 ]
+
+OWN: Final = "ini file, remotegpu_prices"
+"""The source of a price that the user has given."""
 
 
 class Wanted(Protocol):
@@ -75,6 +81,8 @@ class Site:
     :ivar workers: how many workers of one shape may be open at once.
     :ivar chosen: names of the settings that are the user's own, not a default.
     :ivar wanted: what the far side is to be equipped with; ``None`` where nobody has said.
+    :ivar prices: what the user says of prices: USD for one GPU and an hour, by type of card or
+        name of backend. A backend with prices of its own lets these stand above them.
     """
 
     python: str = ""
@@ -89,6 +97,7 @@ class Site:
     workers: int = 1
     chosen: frozenset[str] = frozenset()
     wanted: Wanted | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,18 +157,29 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Price:
-    """What a shape costs: ``usd_per_hour`` for one worker, and the ``date`` of that price."""
+    """What a shape costs: ``usd_per_hour`` for one worker, and the ``date`` of that price.
+
+    :ivar source: where the price stands. :ivar after: seconds for which a worker is paid for after
+        its stream has ended.
+    """
 
     usd_per_hour: float
     date: str
+    source: str = ""
+    after: float = 0.0
 
 
 @dataclass(frozen=True)
 class Running:
-    """Something that a backend has running: its ``id`` and a line about it."""
+    """Something of this user's that a backend has running.
+
+    :ivar id: what it is called, without blanks. :ivar about: a line about it.
+    :ivar busy: whether a session uses it now.
+    """
 
     id: str
     about: str
+    busy: bool = False
 
 
 class Backend(Protocol):
@@ -260,7 +280,11 @@ class Prices(Protocol):
     """A backend that costs money implements this as well."""
 
     def price(self, shape: Shape) -> Price | None:
-        """Give the price of one worker of ``shape``; ``None`` where it is not known."""
+        """Give the price of one worker of ``shape``; ``None`` where it is not known.
+
+        Of several types of card that the worker may get, that of the dearest. Asked before anything
+        is opened; rents nothing.
+        """
 
 
 @runtime_checkable
@@ -278,3 +302,27 @@ class Lists(Protocol):
 
     def logs(self, id: str) -> Iterator[str]:
         """Yield the log lines of one of those."""
+
+
+@runtime_checkable
+class Collects(Protocol):
+    """What lists may also know of things that no session will use or end any more."""
+
+    def orphans(self) -> Sequence[Running]:
+        """Give those; each made by this package for this user, and certainly of no use."""
+
+    def collect(self, id: str) -> None:
+        """Take one of those away.
+
+        :raises FarSideError: where that can't be done.
+        """
+
+
+class MakeLists(Protocol):
+    """What an entry point of the group ``pytest_remotegpu.lists`` names."""
+
+    def __call__(self, site: Site) -> Lists | None:
+        """Make what lists; asks nobody yet.
+
+        :return: ``None`` where this user has nothing to do with the backend.
+        """

@@ -14,6 +14,7 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import plain
 
 __all__ = [
+    "CUT_SHORT",
     "FAILED",
     "OVER",
     "SETTLED",
@@ -50,6 +51,8 @@ __all__ = [
     "unpack_report",
 ]
 
+CUT_SHORT: Final = "cut short"
+"""The text of the last event where a session did not come to its end."""
 Place = Annotated[int, msgspec.Meta(ge=0)]
 """A test's place in the order, from 0."""
 
@@ -287,7 +290,10 @@ class Note(_Event, frozen=True, tag=18):
 
 
 class Ended(_Event, frozen=True, tag=20):
-    """The last event of a stream: nothing runs there any more."""
+    """The last event of a stream: nothing runs there any more.
+
+    :ivar text: :data:`CUT_SHORT` where a session was told to stop and did not come to its end.
+    """
 
     text: plain.Text = b""
 

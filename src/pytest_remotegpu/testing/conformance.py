@@ -8,6 +8,7 @@ Knows the contract and the wire; knows no particular backend.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import sys
@@ -18,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from pytest_remotegpu.backends.base import Backend, Environment, Lists, Prices
+from pytest_remotegpu.backends.base import Backend, Collects, Environment, Lists, Prices
 from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, orders
@@ -321,7 +322,8 @@ class BackendConformance:
         if not isinstance(backend, Prices):
             pytest.skip("this backend names no prices")
         price = backend.price(shape)
-        assert price is None or (price.usd_per_hour > 0 and price.date)
+        assert price is None or (0 < price.usd_per_hour < math.inf and price.date)
+        assert price is None or 0 <= price.after < math.inf
 
     def test_listing(
         self, backend: Backend, project: Project, request: pytest.FixtureRequest
@@ -336,6 +338,8 @@ class BackendConformance:
             assert running.id
             assert running.about
             assert all(isinstance(line, str) for line in backend.logs(running.id))
+            left = backend.orphans() if isinstance(backend, Collects) else []
+            assert running.id not in {each.id for each in left}
             backend.stop(running.id)
             talk.to_the_end()
             assert backend.list() == []

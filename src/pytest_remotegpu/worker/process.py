@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from pytest_remotegpu.leftovers import PREFIX
+
 __all__ = [
     "DUMP",
     "FORK",
@@ -28,7 +30,6 @@ __all__ = [
     "describe_end",
     "die_with_parent",
     "end_tree",
-    "exists",
     "is_own_doing",
     "memory_kills",
     "nameless_file",
@@ -40,8 +41,6 @@ DUMP: Final = (
 )
 """A runner answers it with every thread's stack, out of a native call too; hardly anybody else
 uses it."""
-PREFIX: Final = "remotegpu-"
-"""Of a worker's folder for temporary files; its process id follows."""
 FORK: Final = b"F"
 """The word for: fork a runner on the descriptors that come with this byte.
 
@@ -142,17 +141,6 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def exists(pid: int) -> bool:
-    """Say whether there is a process of this id."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def take_over_streams() -> tuple[int, int]:

@@ -5,20 +5,18 @@ Values in, values out, apart from the look at the host; knows no process and no 
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import socket
-import tempfile
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from pytest_remotegpu import cards
+from pytest_remotegpu.leftovers import sweep
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
-from pytest_remotegpu.worker import process, versions
+from pytest_remotegpu.worker import versions
 
 __all__ = ["for_runner", "hello", "look", "name_of", "sweep"]
 
@@ -77,13 +75,3 @@ def _moved(text: str, root: str, here: str) -> str:
     before, _, rest = text.partition(root)
     fits = (not before or before[-1] in "=,:") and (not rest or rest[0] in "/:,")
     return f"{before}{here}{rest}" if fits else text
-
-
-def sweep() -> None:
-    """Take away what workers of this user left that were killed before they could."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{process.PREFIX}[0-9]*-*"):
-        owner = folder.name.removeprefix(process.PREFIX).partition("-")[0]
-        with contextlib.suppress(OSError):
-            mine = folder.stat().st_uid == os.getuid() and not folder.is_symlink()
-            if mine and owner.isdecimal() and not process.exists(int(owner)):
-                shutil.rmtree(folder, ignore_errors=True)

@@ -91,7 +91,7 @@ class Supervisor:
         if self._starter.polls:
             self._read_starter()
         if self._stop_at is not None and time.monotonic() >= self._stop_at:
-            self._finish("stopped")
+            self._finish("stopped" if self._runner is None else events.CUT_SHORT)
         else:
             self._keep_time()
             self._keep_cards()

@@ -6,12 +6,14 @@ those of the card alone: Modal bills CPU cores and memory of the container on to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["ALIASES", "DATE", "SOURCE", "TYPES", "CardType", "find", "usd_per_hour"]
+from pytest_remotegpu.backends.base import OWN, Price
+
+__all__ = ["ALIASES", "DATE", "SOURCE", "TYPES", "CardType", "find", "price", "usd_per_hour"]
 
 DATE: Final = "2026-05-25"
 """When the prices were read."""
@@ -85,3 +87,30 @@ def usd_per_hour(name: str, count: int = 1) -> float | None:
     if row is None or row.usd_per_second is None:
         return None
     return row.usd_per_second * 3600 * count
+
+
+def price(
+    names: Iterable[str], count: int, own: Mapping[str, float], after: float = 0.0
+) -> Price | None:
+    """Give the price of a worker that gets so many cards of any of these types: of the dearest.
+
+    :param own: what the user says, USD for one card and an hour, by type or alias; it stands above
+        the table. :param after: seconds for which it is paid for after its stream has ended.
+    :return: ``None`` where the price of one of them is not known.
+    """
+    said = {row.name: usd for name, usd in own.items() if (row := find(name)) is not None}
+    found = [_one(name, said) for name in names]
+    known = [each for each in found if each is not None]
+    if not known or len(known) < len(found):
+        return None
+    usd, date, source = max(known)
+    return Price(usd * count, date, source, after)
+
+
+def _one(name: str, said: Mapping[str, float]) -> tuple[float, str, str] | None:
+    """Give the price of one card with its date and source."""
+    row = find(name)
+    if row is not None and row.name in said:
+        return said[row.name], "", OWN
+    listed = usd_per_hour(name)
+    return None if listed is None else (listed, DATE, SOURCE)

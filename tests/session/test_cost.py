@@ -1,0 +1,464 @@
+"""What far work costs: said before, refused above a cap, ended at it, and written down after."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from fakes import Far, OneRequest, report
+from pytest_remotegpu import cost, spending
+from pytest_remotegpu.backends.base import Price
+from pytest_remotegpu.errors import FarSideError
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.protocol import events, orders
+from stage import FAR, HERE, PASSED, Played, Stage
+
+from .running import CPU, run, said
+
+CAP = "the cost limit of $8.00 (--remote-max-cost) is reached"
+ARGS = ("--remote-max-cost=8", "--junitxml=../j.xml")
+
+
+def priced(stage: Stage, *lines: str) -> None:
+    """Let the project say what GPUs cost; a dollar a second, unless told otherwise."""
+    text = "\n    ".join(lines or ["scripted = 3600"])
+    (stage.path / "pytest.ini").write_text(f"[pytest]\nremotegpu_prices =\n    {text}\n")
+
+
+def serves(far: Far) -> None:
+    """Run all tests."""
+    far.greet()
+    far.serve()
+
+
+def hangs(far: Far) -> None:
+    """Run the first test, hang in the second, and say at the limit what it did."""
+    far.greet()
+    far.run(0)
+    far.say(events.Started(1), report(1, "setup"))
+    message = far.message()
+    while not isinstance(message, orders.Stop):
+        message = far.message()
+    assert message.limit == CAP
+    far.say(
+        events.Crashed(1, f"timed out: {message.limit}", b"in test_b", b"", b"", timeout=True),
+        events.Ended(),
+    )
+
+
+def is_deaf(far: Far) -> None:
+    """Run the first test, hang in the second, and hear nothing."""
+    far.greet()
+    far.run(0)
+    far.say(events.Started(1), report(1, "setup"))
+    far.stopped.wait(30)
+
+
+def amounts(line: str) -> list[float]:
+    """Read the amounts of money in a line."""
+    return [float(text) for text in re.findall(r"\$(\d+(?:\.\d+)?)", line)]
+
+
+def line_of(played: Played, start: str) -> str:
+    """Find the line that starts so."""
+    [line] = [line for line in played.text.splitlines() if line.startswith(start)]
+    return line
+
+
+# said before
+
+
+def test_the_most_that_a_run_can_cost_is_said_before_it_starts(stage: Stage) -> None:
+    priced(stage, "scripted = 2.50")
+    played = stage.run(serves, args=("--remote-run-timeout=1800",))
+    assert played.ret == 0, played.text
+    line = "remote: cost: at most $1.25, $2.50 an hour for 1800 s"
+    assert line in played.text
+    assert played.text.index(line) < played.text.index("test_far.py .")
+
+
+def test_without_a_limit_it_is_said_that_there_is_none(stage: Stage) -> None:
+    priced(stage, "scripted = 2.50")
+    (stage.path / "test_far.py").write_text("import pytest\n@pytest.mark.gpu(2)\ndef test_a(): 1\n")
+    played = stage.run(serves)
+    assert "remote: cost: $5.00 an hour, without a limit" in played.text
+
+
+def test_what_costs_nothing_that_anybody_knows_is_not_talked_about(stage: Stage) -> None:
+    played = stage.run(serves, args=("--remote-run-timeout=60",))
+    assert played.ret == 0
+    assert "cost:" not in played.text
+    assert "$" not in played.text
+
+
+def test_the_plan_says_it_too(stage: Stage) -> None:
+    priced(stage, "scripted = 2.50")
+    played = stage.run(serves, args=("--remote-run-timeout=1800", "--remote-plan"))
+    assert "\ncost: at most $1.25, $2.50 an hour for 1800 s\n" in played.text
+    assert re.search(r"prices +\['scripted = 2.50'\] +\(ini file, remotegpu_prices\)", played.text)
+    assert played.workers == 0
+
+
+# refused
+
+
+def refused(played: Played) -> str:
+    """See that nothing ran, here or there, and give the error."""
+    assert played.ret == pytest.ExitCode.USAGE_ERROR, played.text
+    assert played.workers == 0
+    assert played.starts == []
+    return line_of(played, "ERROR:")
+
+
+def test_a_run_that_may_cost_more_than_the_cap_is_refused(stage: Stage) -> None:
+    priced(stage, "scripted = 36")
+    (stage.path / "test_two.py").write_text("import pytest\n@pytest.mark.gpu(2)\ndef test_z(): 1\n")
+    error = refused(stage.run(args=("--remote-run-timeout=600", "--remote-max-cost=17.5")))
+    assert error.startswith(
+        "ERROR: --remote-max-cost=17.5: this run may cost up to $18.00: 2 workers at $108.00 an "
+        "hour together, for the 600 s of the run limit; "
+    )
+    for way in ("a shorter --remote-run-timeout (583 s)", "fewer workers", "cheaper card"):
+        assert way in error
+    assert stage.run(serves, args=("--remote-run-timeout=583", "--remote-max-cost=17.5")).ret == 0
+
+
+def test_the_plan_says_why_it_would_be_refused(stage: Stage) -> None:
+    priced(stage, "scripted = 36")
+    played = stage.run(args=("--remote-run-timeout=600", "--remote-max-cost=5", "--remote-plan"))
+    assert played.ret == 0
+    assert "\ncost: too much: --remote-max-cost=5: this run may cost up to $6.00" in played.text
+
+
+class Odd(OneRequest):
+    """Names a price that is none."""
+
+    def __init__(self, price: float | FarSideError, after: float = 0.0) -> None:
+        super().__init__()
+        self._price, self._after = price, after
+
+    def price(self, shape: Shape) -> Price | None:  # noqa: ARG002  the same for all
+        """Give the price, or fail."""
+        if isinstance(self._price, FarSideError):
+            raise self._price
+        return Price(self._price, "2026-01-01", after=self._after)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [Odd(math.nan), Odd(math.inf), Odd(-1.0), Odd(1.0, math.nan), Odd(FarSideError("down"))],
+)
+def test_a_backend_whose_price_is_none_has_none(backend: Odd) -> None:
+    assert spending.rate_of(backend, {}, Shape()) is None
+    own = spending.rate_of(backend, {"onerequest": 2.0}, Shape())
+    assert own is not None
+    assert own.usd_per_hour == 2.0
+
+
+def test_time_after_the_end_counts_as_well() -> None:
+    rate = spending.rate_of(Odd(3600.0, 60.0), {}, Shape())
+    assert rate == cost.Rate(3600.0, "2026-01-01", "", 60.0)
+
+
+def test_a_cap_needs_a_price(stage: Stage) -> None:
+    priced(stage, "H100 = 3.95")
+    error = refused(stage.run(args=("--remote-max-cost=5",)))
+    assert "no price is known for 1 GPU; give one in the ini option remotegpu_prices" in error
+
+
+def test_a_cap_that_pays_for_no_test_is_refused(stage: Stage) -> None:
+    priced(stage)
+    error = refused(stage.run(args=("--remote-max-cost=5",)))
+    assert "1 worker at $3600.00 an hour together cost $6.00 for starting and ending" in error
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e3", "cheap", "", "1,5", "0x10"])
+def test_a_cap_that_is_no_amount_is_refused(pytester: pytest.Pytester, value: str) -> None:
+    result = pytester.runpytest_inprocess(CPU, f"--remote-max-cost={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    wrong = "0 lets nothing run" if value == "0" else f"{value!r} is no amount of USD, such as 2.50"
+    assert f"ERROR: --remote-max-cost = {wrong}" in result.stderr.str()
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("H100", " has 'H100'; a line reads H100 = 3.95"),
+        ("= 3", " has '= 3'; a line reads"),
+        ("H100 = much", ": H100 = 'much' is no amount of USD"),
+        ("H100 = -1", ": H100 = '-1' is no amount"),
+        ("H100 = nan", ": H100 = 'nan' is no amount"),
+        ("H100 = inf", ": H100 = 'inf' is no amount"),
+        ("H100 =", ": H100 = '' is no amount"),
+        ("H100 = 1\n    H100 = 2", " has two prices for 'H100'"),
+    ],
+)
+def test_a_price_that_is_none_is_refused(pytester: pytest.Pytester, line: str, wrong: str) -> None:
+    pytester.makeini(f"[pytest]\nremotegpu_prices =\n    {line}\n")
+    result = pytester.runpytest_inprocess(CPU)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: remotegpu_prices{wrong}" in result.stderr.str()
+
+
+# ended
+
+
+def capped(played: Played, *, second: str) -> None:
+    """See that the first test passed, the second failed, and the third has not run."""
+    assert played.ret == pytest.ExitCode.TESTS_FAILED, played.text
+    assert played.phases[FAR[0]] == PASSED
+    assert second in played.texts[FAR[1]]
+    assert played.texts[FAR[2]] == f"not run: {CAP}"
+    assert played.phases[FAR[2]] == [("setup", "failed"), ("teardown", "passed")]
+    assert played.verdicts(HERE) == ["passed"] * len(HERE)
+    assert played.text.count(f"cause: {CAP}") == 1
+    spent, *_ = amounts(line_of(played, "cost: "))
+    assert 1.0 < spent <= 8.5
+
+
+def test_the_running_test_is_ended_at_the_cap(stage: Stage) -> None:
+    priced(stage)
+    played = stage.run(hangs, args=ARGS)
+    assert "remote: cost: at most $8.00 (--remote-max-cost), $3600.00 an hour" in played.text
+    capped(played, second=f"timed out: {CAP}")
+    written = (stage.path.parent / "j.xml").read_text()
+    assert written.count("<testcase") == 5
+    assert f"not run: {CAP}" in written
+
+
+def test_a_worker_that_is_deaf_is_given_up_before_it_costs_more(stage: Stage) -> None:
+    priced(stage)
+    played = stage.run(is_deaf, args=ARGS)
+    capped(played, second=f"{CAP}, and its worker did not say what it did")
+
+
+def test_nothing_starts_once_the_cap_is_reached(stage: Stage) -> None:
+    """In order, with ``--maxfail``: what ran before has left too little for the next shape."""
+    priced(stage, "scripted = 1800")
+    (stage.path / "test_far.py").rename(stage.path / "test_a_far.py")
+    (stage.path / "test_here.py").write_text("import time\ndef test_one(): time.sleep(2)\n")
+    (stage.path / "test_z_far.py").write_text(
+        "import pytest\n@pytest.mark.gpu(2)\ndef test_z(): raise AssertionError\n"
+    )
+    opened = []
+
+    def works(far: Far) -> None:
+        opened.append(far.order.gpus)
+        serves(far)
+
+    played = stage.run(works, args=("--remote-max-cost=9.5", "--maxfail=9"))
+    assert played.verdict("test_a_far.py::test_c") == "passed"
+    assert played.verdicts(("test_here.py::test_one",)) == ["passed"]
+    assert opened == [1]
+    assert "(--remote-max-cost) is reached" in played.texts["test_z_far.py::test_z"]
+    assert played.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_the_worker_is_told_while_a_local_test_runs(stage: Stage) -> None:
+    priced(stage)
+    told = stage.path.parent / "told"
+    (stage.path / "test_here.py").write_text(f"""if 1:
+        import pathlib, time
+
+        def test_one():
+            end = time.monotonic() + 20
+            while not pathlib.Path({str(told)!r}).exists():
+                assert time.monotonic() < end
+                time.sleep(0.02)
+
+        def test_two(): pass
+    """)
+
+    def script(far: Far) -> None:
+        far.greet()
+        far.say(events.Started(0), report(0, "setup"))
+        assert isinstance(far.message(), orders.Finish)
+        stop = far.message()
+        told.touch()
+        far.say(events.Crashed(0, stop.limit, b"", b"", b"", timeout=True), events.Ended())
+
+    played = stage.run(script, args=ARGS)
+    assert played.verdicts(HERE) == ["passed"] * 2
+    assert played.texts[FAR[0]] == CAP
+    assert played.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_cap_that_is_not_reached_changes_nothing(stage: Stage) -> None:
+    priced(stage, "scripted = 1")
+    played = stage.run(serves, args=("--remote-max-cost=1",))
+    assert played.ret == pytest.ExitCode.OK
+    assert "is reached" not in played.text
+
+
+@pytest.mark.parametrize("args", [(), ("-n1",)], ids=["alone", "xdist"])
+def test_a_real_worker_ends_its_test_at_the_cap(
+    args: tuple[str, ...], pytester: pytest.Pytester
+) -> None:
+    if args:
+        pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
+    pytester.makepyfile("""
+        import time
+        import pytest
+
+        @pytest.mark.gpu
+        def test_before(): pass
+
+        @pytest.mark.gpu
+        def test_long():
+            print("said before the end")
+            time.sleep(60)
+
+        @pytest.mark.gpu
+        def test_after(): pass
+
+        def test_here(): pass
+    """)
+    began = time.monotonic()
+    result = run(pytester, CPU, "--remote-max-cost=14", "-rA", "--junitxml=j.xml", *args)
+    assert time.monotonic() - began < 35
+    text = said(result)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=2, failed=1, errors=1)
+    assert "cost: at most $14.00 (--remote-max-cost), $3600.00 an hour" in text
+    assert "timed out: the cost limit of $14.00 (--remote-max-cost) is reached" in text
+    assert "said before the end" in text
+    assert "not run: the cost limit of $14.00 (--remote-max-cost) is reached" in text
+    tree = ET.parse(pytester.path / "j.xml")  # noqa: S314  our own file
+    assert len(list(tree.iter("testcase"))) == 4
+    found = costs(pytester.path / "j.xml")
+    assert 3 < found["test_long"] <= found[""] <= 15
+
+
+# written down
+
+
+def costs(path: Path) -> dict[str, float]:
+    """Read the costs in a junit file: of each test by its name, of the whole under no name."""
+    root = ET.parse(path)  # noqa: S314  our own file
+    found = {}
+    for case in root.iter("testcase"):
+        for entry in case.iter("property"):
+            if entry.get("name") == "remotegpu_cost_usd":
+                found[str(case.get("name"))] = float(str(entry.get("value")))
+    [suite] = root.iter("testsuite")
+    for entry in suite.findall("./properties/property"):
+        name = str(entry.get("name"))
+        if name.startswith("remotegpu_cost_usd"):
+            found[name.removeprefix("remotegpu_cost_usd").lstrip(".")] = float(
+                str(entry.get("value"))
+            )
+    return found
+
+
+TESTS = (
+    "import time\nimport pytest\npytestmark = pytest.mark.gpu\n"
+    "def test_a(): time.sleep(0.3)\n"
+    "def test_b(): assert 0\n"
+    "@pytest.mark.gpu(2)\ndef test_c(): time.sleep(0.2)\n"
+)
+
+
+def adds_up(found: dict[str, float], kind: str) -> None:
+    """See that a session of these tests, at a dollar an hour, has costs that are right."""
+    workers = {name: cost for name, cost in found.items() if name.startswith(f"{kind}-")}
+    tests = {name: cost for name, cost in found.items() if name.startswith("test_")}
+    assert set(tests) == {"test_a", "test_b", "test_c"}
+    assert tests["test_a"] >= 0.3 / 3600
+    assert tests["test_c"] >= 2 * 0.2 / 3600
+    assert sum(workers.values()) == pytest.approx(found[""], abs=1e-5)
+    assert sum(tests.values()) < found[""]
+    assert len(found) == len(workers) + len(tests) + 1
+
+
+@pytest.mark.timeout(60)
+def test_a_backend_that_costs_money(stage: Stage) -> None:
+    """Summary and junit file have it, and it adds up."""
+    (stage.path / "test_far.py").write_text(TESTS)
+    played = stage.run_on("onerequest", "--junitxml=../j.xml", "--remote-run-timeout=360")
+    assert played.ret == 1, played.text
+    adds_up(costs(stage.path.parent / "j.xml"), "onerequest")
+    assert "\n2 GPUs   1 worker   1 test   0.2" in played.text
+    assert re.search(r" s   \$0\.000\d   longest 0\.2\d s test_far\.py::test_c\n", played.text)
+    assert re.fullmatch(
+        r"cost: about \$\S+ \(tests \S+, start \S+, idle \S+\) of at most \$0\.300, "
+        r"by prices of 2026-01-01",
+        line_of(played, "cost: "),
+    )
+
+
+def test_under_xdist_the_costs_of_all_processes_are_one_sum(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nremotegpu_prices = local = 1\n")
+    pytester.makepyfile(test_far=TESTS)
+    args = ("-n2", "--junitxml=j.xml", "--remote-run-timeout=360")
+    result = run(pytester, CPU, *args)
+    result.assert_outcomes(passed=2, failed=1)
+    adds_up(costs(pytester.path / "j.xml"), "local")
+    assert "[gw0] cost: at most $0.600, $6.00 an hour for 360 s" in said(result)
+    assert re.search(r"\ncost: about \S+ \(.*\) of at most \$0\.600, by", said(result))
+    refused = run(pytester, CPU, *args, "--remote-max-cost=0.5")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    assert "this run may cost up to $0.600: 4 workers at $6.00 an hour together" in said(refused)
+
+
+def test_costs_of_a_process_that_was_lost_are_said_to_be_missing(
+    pytester: pytest.Pytester,
+) -> None:
+    pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nremotegpu_prices = local = 1\n")
+    pytester.makepyfile(
+        test_a="import pytest\n@pytest.mark.gpu\ndef test_a(): pass\ndef test_b(): pass\n",
+        test_z="import os\ndef test_z(): os._exit(3)\n",
+    )
+    result = run(pytester, CPU, "-n2", "--dist=loadfile", "--max-worker-restart=0")
+    assert result.ret == 1
+    text = said(result)
+    if "\ncost: " in text:
+        assert re.search(r"note: costs are incomplete: gw\d did not live to tell theirs\n", text)
+
+
+def test_the_users_own_price_stands_above_the_backends(stage: Stage) -> None:
+    priced(stage, "onerequest = 7.2")
+    (stage.path / "test_far.py").write_text("import pytest\n@pytest.mark.gpu\ndef test_a(): pass\n")
+    played = stage.run_on("onerequest", "--remote-run-timeout=100")
+    assert "cost: at most $0.200, $7.20 an hour for 100 s" in played.text
+    assert line_of(played, "cost: about").endswith("by prices (ini file, remotegpu_prices)")
+
+
+def test_a_far_side_that_lies_about_durations_is_charged_by_the_clock_here(stage: Stage) -> None:
+    priced(stage)
+
+    def lies(far: Far) -> None:
+        far.greet()
+        for place in range(3):
+            phases = [report(place, when, duration=1e9) for when in ("setup", "call", "teardown")]
+            far.say(events.Started(place), *phases, events.Finished(place))
+        far.end()
+
+    played = stage.run(lies, args=("--junitxml=../j.xml",))
+    found = costs(stage.path.parent / "j.xml")
+    assert sum(found[name] for name in ("test_a", "test_b", "test_c")) <= found[""] + 1e-5
+    assert found[""] < 30
+    assert played.ret == 0
+
+
+def test_a_worker_without_tests_costs_as_well(stage: Stage) -> None:
+    priced(stage)
+
+    def breaks_down(far: Far) -> None:
+        far.greet()
+        time.sleep(0.2)
+
+    played = stage.run(breaks_down)
+    assert played.ret == 1
+    line = line_of(played, "cost: ")
+    spent, tests, start, idle = amounts(line)[:4]
+    assert spent == pytest.approx(start, abs=0.01)
+    assert (tests, idle) == (0, 0)
+    assert spent > 0.2 * played.workers
