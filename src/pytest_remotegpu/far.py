@@ -21,7 +21,7 @@ from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Worker
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.lanes import Following, Lane
+from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.news import News
 from pytest_remotegpu.outputs import Artifacts
 from pytest_remotegpu.protocol import orders
@@ -31,6 +31,7 @@ from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.signals import Interrupts
+from pytest_remotegpu.stretch import Following
 from pytest_remotegpu.summary import RunSummary
 from pytest_remotegpu.timeline import HERE, Timeline
 

@@ -15,9 +15,10 @@ import pytest
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.far import TICK, FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.lanes import NOTHING_FOLLOWS, Following, Lane
+from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.news import REFUSAL
 from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.stretch import NOTHING_FOLLOWS, Following
 
 __all__ = ["OneByOne"]
 

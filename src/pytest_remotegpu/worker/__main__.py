@@ -22,9 +22,9 @@ def main() -> int:
     scratch = tempfile.mkdtemp(prefix=f"{process.PREFIX}{os.getpid()}-")
     inward, outward = process.take_over_streams()
     starter = start.choose(scratch, spawn="--spawn" in sys.argv[1:])
-    from pytest_remotegpu.worker import supervisor  # noqa: PLC0415 -- after the start, see above
+    from pytest_remotegpu.worker import serving  # noqa: PLC0415 -- after the start, see above
 
-    return supervisor.serve(inward, outward, starter, scratch)
+    return serving.serve(inward, outward, starter, scratch)
 
 
 if __name__ == "__main__":
