@@ -128,8 +128,12 @@ class Lane:
     def _farewell(self) -> list[orders.Finish]:
         return [orders.Finish()] if self._closing and len(self._runs) == 1 else []
 
+    def _offered(self) -> list[Shipped]:
+        """Give the tests that a worker may be asked for."""
+        return self.tests
+
     def _open(self, left: list[Shipped], stretch: Stretch) -> None:
-        self._handed = [test for test in self.tests if not test.done]
+        self._handed = [test for test in self._offered() if not test.done]
         self.lease([])
         run = self._run_of(left, stretch)
         try:

@@ -20,6 +20,7 @@ from pytest_remotegpu.errors import ProtocolError, RemoteGpuError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.outputs import Artifacts
+from pytest_remotegpu.pool import Serves
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
@@ -51,7 +52,7 @@ class News:
     def __init__(
         self,
         config: pytest.Config,
-        lanes: Mapping[Shape, Lane],
+        lanes: Mapping[Shape, Serves],
         *,
         replayer: Replayer,
         artifacts: Artifacts,
@@ -99,7 +100,8 @@ class News:
 
         A worker that breaks the protocol is ended, and its tests are errors.
         """
-        lane = next((lane for lane in self._lanes.values() if lane.worker is said.worker), None)
+        lanes = (lane for served in self._lanes.values() for lane in served.members)
+        lane = next((lane for lane in lanes if lane.worker is said.worker), None)
         if isinstance(said.what, Lost):
             self._live.end(said.worker.name)
         self._timeline.take(said)

@@ -41,6 +41,7 @@ OURS: Final = (
     "remote_wait",
     "remote_fresh",
     "remote_timeline",
+    "remote_workers",
 )
 IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
 """Reporters of editors, which must speak once and so are not loaded there."""
