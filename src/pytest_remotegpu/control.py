@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import plan, selection, terminal, timeline
+from pytest_remotegpu import plan, pool, selection, terminal, timeline
 from pytest_remotegpu.backends.base import Backend
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
+from pytest_remotegpu.durations import Durations
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
@@ -178,9 +179,23 @@ class Control:
         where = None if self._backend is None else _place(self._backend)
         ids = [item.nodeid for item in session.items]
         reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
-        for line in plan.describe(ids, self.shapes, self._settings.origins, where, upload):
+        lines = plan.describe(ids, self.shapes, self._settings.origins, where, upload)
+        for line in [*lines, *self._describe_groups(ids)]:
             if reporter is not None:
                 reporter.write_line(line)
+
+    def _describe_groups(self, ids: list[str]) -> list[str]:
+        """Write which tests workers would take together, where several share those of a shape."""
+        lines: list[str] = []
+        durations = Durations.of_session(self._config)
+        far = sorted({shape for shape in self.shapes if shape is not None})
+        for shape in far if self._backend is not None else ():
+            own = [id for id, other in zip(ids, self.shapes, strict=True) if other == shape]
+            width = min(self._settings.workers, len(own))
+            if width > 1:
+                groups = pool.groups(own, durations.of, width)
+                lines += plan.describe_groups(shape, width, groups)
+        return lines
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

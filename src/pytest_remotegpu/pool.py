@@ -301,7 +301,17 @@ Serves = Lane | Pool
 """What serves the tests of one shape: by one worker, or by several."""
 
 
-def groups(jobs: Sequence[Job], width: int) -> list[tuple[float, list[int]]]:
-    """Give the groups in which several workers take tests, in their order, with their seconds."""
-    pieces = schedule.plan(jobs, range(len(jobs)), width)
-    return [(piece.seconds, list(piece.places())) for piece in pieces]
+def groups(
+    ids: Sequence[str], seconds: Callable[[str], float | None], width: int
+) -> list[tuple[float | None, list[str]]]:
+    """Give the groups in which workers would take tests, in their order.
+
+    :param seconds: says how long a test took before.
+    :return: for each its seconds, ``None`` where not all are known, and its tests.
+    """
+    jobs = [job_of(nodeid, seconds(nodeid)) for nodeid in ids]
+    found: list[tuple[float | None, list[str]]] = []
+    for piece in schedule.plan(jobs, range(len(jobs)), min(width, len(jobs))):
+        known = all(jobs[place].seconds is not None for place in piece.places())
+        found.append((piece.seconds if known else None, [ids[at] for at in piece.places()]))
+    return found
