@@ -191,7 +191,8 @@ class Control:
         far = sorted({shape for shape in self.shapes if shape is not None})
         for shape in far if self._backend is not None else ():
             own = [id for id, other in zip(ids, self.shapes, strict=True) if other == shape]
-            width = min(self._settings.workers, len(own))
+            capacity = None if self._backend is None else self._backend.capacity
+            width = pool.width_of(self._settings.workers, len(own), shape.count, capacity)
             if width > 1:
                 groups = pool.groups(own, durations.of, width)
                 lines += plan.describe_groups(shape, width, groups)

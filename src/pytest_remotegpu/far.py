@@ -26,7 +26,7 @@ from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.members import Member
 from pytest_remotegpu.news import News
 from pytest_remotegpu.outputs import Artifacts
-from pytest_remotegpu.pool import Pool, Serves, job_of
+from pytest_remotegpu.pool import Pool, Serves, job_of, width_of
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
@@ -144,8 +144,9 @@ class FarSide:
             "make_order": self._make_order,
             "required": self._settings.required,
         }
-        width = min(self._width, len(tests))
-        if width <= 1:
+        self._say_what_fits(shape, self.backend.capacity)
+        width = width_of(self._width, len(tests), shape.count, self.backend.capacity)
+        if width == 1:
             return Lane(shape, tests, on_ready=self._on_ready, **common)
         return Pool(
             shape,
@@ -259,17 +260,22 @@ class FarSide:
             if isinstance(lane, Pool) and lane.busy:
                 lane.widen(self._room(lane))
 
+    def _say_what_fits(self, shape: Shape, capacity: int | None) -> None:
+        """Say once that there are not GPUs for as many workers as the user has asked for."""
+        fits = (capacity or 0) // shape.count if shape.count else 0
+        if 0 < fits < self._width:
+            self.summary.note(
+                f"--remote-workers={self._width}: {self.backend.name} has {capacity} "
+                f"GPU{'s' if capacity != 1 else ''}, so at most {fits} "
+                f"worker{'s' if fits != 1 else ''} for {shape} at once"
+            )
+
     def _room(self, pool: Pool) -> int | None:
         """Say how many more workers of a shape there are GPUs for; ``None`` for any number."""
         capacity, count = self.capacity(), pool.shape.count
         if capacity is None or not count:
             return None
-        if 0 < capacity // count < pool.width:
-            self.summary.note(
-                f"--remote-workers={self._settings.workers}: {self.backend.name} has {capacity} "
-                f"GPU{'s' if capacity != 1 else ''}, so at most {capacity // count} "
-                f"worker{'s' if capacity // count != 1 else ''} for {pool.shape} at once"
-            )
+        self._say_what_fits(pool.shape, capacity)
         return max(capacity - self.in_use(), 0) // count
 
     def _expire_silent(self) -> None:

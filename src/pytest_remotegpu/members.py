@@ -6,6 +6,7 @@ business.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from pytest_remotegpu.errors import ProtocolError
@@ -115,6 +116,19 @@ class Member(Lane):
         """Whether it may be handed more: not while it is asked to give back."""
         return self.ready and not self._taken_back
 
+    @property
+    def owes(self) -> bool:
+        """Whether it has tests."""
+        return any(stretch.tests for stretch in self._runs)
+
+    def dismiss(self) -> None:
+        """Do without a worker that has not come to its first test, and may never."""
+        if self.worker is None or self._collected or self.owes:
+            return
+        threading.Thread(target=self.worker.channel.stop, daemon=True).start()
+        self.worker = None
+        self._clear()
+
     def give(self) -> list[Shipped]:
         """Let go of what it has given back; give that."""
         given, self.given_back = self.given_back, []
@@ -140,6 +154,8 @@ class Member(Lane):
 
     def _take_event(self, event: Any) -> None:
         match event:
+            case _ if self.retired:
+                pass  # it is being ended, and what it had is others' now
             case events.Withdrawn():
                 self._take_withdrawal(event)
             case events.NotFound() | events.SkippedThere():
@@ -158,7 +174,8 @@ class Member(Lane):
             self._absent[id(test)] = (test, event)
 
     def _take_start(self, test: Shipped, event: events.Started) -> None:
-        if not self._runs or not self._has(self._runs[0], test):
+        asked = self._stopped or (bool(self._runs) and self._has(self._runs[0], test))
+        if not asked:
             raise ProtocolError(f"{test.item.nodeid!r} begins, which was not asked for")
         super()._take_start(test, event)
 

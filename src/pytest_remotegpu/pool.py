@@ -6,6 +6,7 @@ lane to whoever drives it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -19,8 +20,10 @@ from pytest_remotegpu.schedule import Job, Schedule
 from pytest_remotegpu.stretch import NOTHING_FOLLOWS, Following, fail_all
 from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["Pool", "Serves", "job_of"]
+__all__ = ["Pool", "Serves", "groups", "job_of", "width_of"]
 
+PATIENCE: Final = 0.5
+"""Seconds without work after which a worker takes whatever another one has not begun."""
 CLASSES: Final = 2
 """Groups of a test that may be named in its id below its module: class and function."""
 
@@ -68,6 +71,7 @@ class Pool:
         self._last = self._final = self._over = False
         self._failures = self._spent = 0
         self._may_end: set[int] = set()
+        self._idle_since: dict[str, float] = {}
         self.busy = False
         self.reason = ""
         self.refusal = ""
@@ -202,7 +206,7 @@ class Pool:
             self._serve()
 
     def _look_whether_busy(self) -> None:
-        self.busy = any(member.busy for member in self._members)
+        self.busy = any(member.owes for member in self._members)
 
     def _look_at_refusals(self) -> None:
         """Go on without workers that can't serve; where none can, end it all."""
@@ -230,6 +234,8 @@ class Pool:
     def _wind_up(self) -> None:
         self._look_whether_busy()
         if not self.busy and self._last:
+            for member in self._members:
+                member.dismiss()
             self.finish()
 
     # who gets what
@@ -278,6 +284,7 @@ class Pool:
 
     def _hand(self, member: Member, tests: list[Shipped]) -> None:
         left = self._failures - self._spent if self._failures else 0
+        self._idle_since.pop(self._name(member), None)
         member.assign(tests, left, self._expected())
 
     def _expected(self) -> Following:
@@ -290,15 +297,28 @@ class Pool:
         """Have another worker give back what it has not begun; else this one has done its part."""
         if self._schedule.waiting or member.alone:
             return
-        found = self._schedule.victim(self._names(member))
+        others, now = self._names(member), time.monotonic()
+        late = now - self._idle_since.setdefault(self._name(member), now) > PATIENCE
+        found = self._schedule.victim(others, late=late)
         if found is not None:
             self._members[int(found[0])].take_back(splits=found[1])
-        elif self._last and not any(other.alone for other in self._members):
+        elif self._schedule.may_be_late(others) or any(other.alone for other in self._members):
+            pass  # until it is
+        elif self._last:
             member.finish()
 
 
 Serves = Lane | Pool
 """What serves the tests of one shape: by one worker, or by several."""
+
+
+def width_of(wanted: int, tests: int, count: int, capacity: int | None) -> int:
+    """Say how many workers may share tests at the most.
+
+    :param count: the GPUs that each of them needs. :param capacity: those that are known to be all.
+    """
+    fits = wanted if capacity is None or not count else max(capacity // count, 1)
+    return max(min(wanted, tests, fits), 1)
 
 
 def groups(
@@ -311,7 +331,7 @@ def groups(
     """
     jobs = [job_of(nodeid, seconds(nodeid)) for nodeid in ids]
     found: list[tuple[float | None, list[str]]] = []
-    for piece in schedule.plan(jobs, range(len(jobs)), min(width, len(jobs))):
+    for piece in schedule.plan(jobs, range(len(jobs)), width):
         known = all(jobs[place].seconds is not None for place in piece.places())
         found.append((piece.seconds if known else None, [ids[at] for at in piece.places()]))
     return found

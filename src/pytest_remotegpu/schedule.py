@@ -342,19 +342,35 @@ class Schedule:
         self._wait_without({place})
         self._hand(worker, self._cutter.piece(place, place + 1))
 
-    def victim(self, others: Iterable[str]) -> tuple[str, bool] | None:
+    def victim(self, others: Iterable[str], *, late: bool = False) -> tuple[str, bool] | None:
         """Name a worker that is to give back what it has not begun, for one that has nothing to do.
 
+        :param late: whether that one has had nothing to do for a while: then any work is worth it.
         :return: its name, and whether the group that it is in the midst of is to be split.
         """
         ahead, rest = [], []
         for name in others:
             pieces = self._pieces.get(name, [])
-            ahead += [(sum(self._expect(held.left) for held in pieces[1:]), name)]
-            if pieces:
-                rest += [(self._expect(pieces[0].left - {pieces[0].current()}), name)]
-        for found, worth, splits in ((ahead, WORTH_TAKING, False), (rest, WORTH_SPLITTING, True)):
-            seconds, name = max(found, default=(0.0, ""))
-            if seconds >= worth:
-                return name, splits
-        return None
+            waits = [place for held in pieces[1:] for place in held.left]
+            if waits and (late or self._guesses(waits) or self._expect(waits) >= WORTH_TAKING):
+                ahead.append((self._expect(waits), name))
+            elif pieces and (seconds := self._expect(_rest(pieces[0]))) >= WORTH_SPLITTING:
+                rest.append((seconds, name))
+        best = max(ahead or rest, default=None)
+        return None if best is None else (best[1], not ahead)
+
+    def may_be_late(self, others: Iterable[str]) -> bool:
+        """Say whether work may come from another worker yet: some waits, or is a guess."""
+        for name in others:
+            pieces = self._pieces.get(name, [])
+            if len(pieces) > 1 or (pieces and self._guesses(_rest(pieces[0]))):
+                return True
+        return False
+
+    def _guesses(self, places: Iterable[int]) -> bool:
+        return any(self._jobs[place].seconds is None for place in places)
+
+
+def _rest(held: _Held) -> set[int]:
+    """Give the tests of a piece that come after the one that runs."""
+    return held.left - {held.current()}
