@@ -72,6 +72,7 @@ class Pool:
         self._failures = self._spent = 0
         self._may_end: set[int] = set()
         self._idle_since: dict[str, float] = {}
+        self._splitting: set[str] = set()
         self.busy = False
         self.reason = ""
         self.refusal = ""
@@ -192,8 +193,10 @@ class Pool:
             self._look_whether_busy()
         if self._over or not self.busy:
             return
-        for member in self._members:
-            self._schedule.back(self._places[id(test)] for test in member.give())
+        for name, member in enumerate(self._members):
+            if given := [self._places[id(test)] for test in member.give()]:
+                self._schedule.back(given, splits=str(name) in self._splitting)
+                self._splitting.discard(str(name))
         self._look_at_refusals()
         if self._failures and self._spent >= self._failures:
             self._stop_handing(f"stopping after {self._failures} failures")
@@ -242,7 +245,7 @@ class Pool:
 
     def _serve(self) -> None:
         self._start_workers()
-        for member in self._members:
+        for member in sorted(self._members, key=lambda member: member.busy):
             if member.takes:
                 self._feed(member)
         for member in self._members:
@@ -301,7 +304,9 @@ class Pool:
         late = now - self._idle_since.setdefault(self._name(member), now) > PATIENCE
         found = self._schedule.victim(others, late=late)
         if found is not None:
-            self._members[int(found[0])].take_back(splits=found[1])
+            name, splits = found
+            self._members[int(name)].take_back(splits=splits)
+            self._splitting |= {name} if splits else set()
         elif self._schedule.may_be_late(others) or any(other.alone for other in self._members):
             pass  # until it is
         elif self._last:

@@ -265,14 +265,18 @@ class Schedule:
             waiting += [piece] if rest == inside else self._cutter.modules(rest)
         self.waiting = waiting
 
-    def back(self, places: Iterable[int]) -> None:
-        """Take tests back that a worker was handed and has not begun."""
+    def back(self, places: Iterable[int], *, splits: bool = False) -> None:
+        """Take tests back that a worker was handed and has not begun.
+
+        :param splits: whether their modules are to be cut, where it all ends sooner then.
+        """
         found = {place for place in places if place in self._held}
         for place in found:
             self._let_go(place)
         if not found:
             return
-        again = plan(self._jobs, found, self._workers, in_order=self._in_order)
+        workers = self._workers if splits else 1
+        again = plan(self._jobs, found, workers, in_order=self._in_order)
         pieces = [*self.waiting, *again]
         self.waiting = sorted(pieces) if self._in_order else _longest_first(pieces)
 
@@ -315,6 +319,9 @@ class Schedule:
         return piece
 
     def _is_almost_done(self, worker: str, others: Iterable[str]) -> bool:
+        others = list(others)
+        if not all(map(self._pieces.get, others)):
+            return False  # who has nothing comes first
         load = self.load(worker)
         return load <= SOON or all(load <= self.load(name) for name in others)
 

@@ -34,15 +34,17 @@ def serves_later(far: Far) -> None:
     serves(far)
 
 
-def starts(far: Far) -> orders.Run:
-    """Greet, collect, and be handed the first tests."""
+def starts(far: Far) -> orders.Run | None:
+    """Greet, collect, and be handed the first tests; others may be quicker, and then end well."""
     far.greet()
     first = far.order.run
     assert (first.first, first.last) == (0, 0)
     far.say(events.StretchEnded())
     run_ = far.next_run()
-    assert isinstance(run_, orders.Run)
-    return run_
+    if isinstance(run_, orders.Run):
+        return run_
+    far.say(events.Ended())
+    return None
 
 
 def idles(far: Far) -> None:
@@ -55,8 +57,10 @@ def lost_in(*phases: str) -> fakes.Script:
     """Make a script that is lost while its first test runs."""
 
     def script(far: Far) -> None:
-        first = starts(far).first
-        far.say(events.Started(first), *(report(first, when) for when in phases))
+        run_ = starts(far)
+        if run_ is not None:
+            reports = [report(run_.first, when) for when in phases]
+            far.say(events.Started(run_.first), *reports)
 
     return script
 
@@ -144,7 +148,8 @@ def test_one_lies(first: bool, stage: Stage) -> None:
 
     def begins_what_is_not_its_own(far: Far) -> None:
         run_ = starts(far)
-        far.say(events.Started((run_.last) % 3))
+        if run_ is not None:
+            far.say(events.Started(run_.last % 3))
 
     scripts = [begins_what_is_not_its_own, serves]
     played = stage.run(*(scripts if first else scripts[::-1]), serves, args=(TWO,))
@@ -156,6 +161,7 @@ def test_one_lies(first: bool, stage: Stage) -> None:
 def test_one_lies_about_a_test_that_it_runs(stage: Stage) -> None:
     def says_too_much(far: Far) -> None:
         run_ = starts(far)
+        assert run_ is not None
         far.say(events.Started(run_.first), events.Withdrawn(run_.first, run_.last))
 
     played = stage.run(says_too_much, serves_later, args=(TWO,))
@@ -170,13 +176,16 @@ def test_one_skips_tests_silently(begun: int, stage: Stage) -> None:
 
     def skips(far: Far) -> None:
         run_ = starts(far)
-        far.run(*range(run_.first, run_.first + begun))
-        far.say(events.StretchEnded())
-        far.message()
+        while isinstance(run_, orders.Run):
+            far.run(*range(run_.first, min(run_.first + begun, run_.last)))
+            far.say(events.StretchEnded())
+            run_ = far.next_run()
+        far.say(events.Ended())
 
-    played = stage.run(skips, skips, args=(TWO,))
+    played = stage.run(skips, args=(TWO,))
+    assert played.verdicts().count("passed") <= 2 * begun
     assert played.ret == 1
-    assert "ended its stretch without having run this test" in played.text or begun
+    assert "ended its stretch without having run this test" in played.text
 
 
 def test_refusal_of_all(stage: Stage) -> None:
