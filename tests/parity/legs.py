@@ -35,6 +35,9 @@ MODAL_SHAPED = Leg("modal-shaped", ("--remote=onerequest",), far_roots=SENT)
 # One process of pytest-xdist: the order is that of collection, as it is without any.
 XDIST = Leg("xdist", ("--remote=local:cpu", "-n1"), beside=("-n1",))
 
+# Several workers share the tests: what comes back is the same, its order is that of arrival.
+WORKERS = Leg("workers", ("--remote=local:cpu", "--remote-workers=2"))
+
 # This host's cards, where it has any.
 CARDS = Leg("local", ("--remote=local",))
 
@@ -46,6 +49,7 @@ LEGS: dict[Leg, tuple[str, ...] | None] = {
     MODAL_SHAPED: ("params", "choices"),
     # what the others have in them ends pytest-xdist itself
     XDIST: ("params", "scopes", "styles", "layout", "hooks", "broken", "choices"),
+    WORKERS: None,
     ALL: ("outcomes", "scopes", "styles", "hooks", "choices"),
 }
 if cards.visible(os.environ):
