@@ -1,9 +1,9 @@
 """Measure how evenly several workers share tests: ``benchmarks/fanout.py [WORKERS ...]``.
 
-Uneven tests that sleep, so that a few processors are enough for many workers, run twice each: once to
-learn how long they take, then for the number. What is printed is the time from the first test's
-start to the last one's end, divided by what no schedule can beat: the longest test, or an even share
-of them all. Times are read from the reports, on the host of the workers.
+Uneven tests that sleep, so that a few processors are enough for many workers, run once to learn how
+long they take, and then for the number. What is printed is the time from the first test's start to
+the last one's end, divided by what no schedule can beat: the longest test, or an even share of them
+all. Times are read from the reports, as the host of the workers gave them.
 """
 
 from __future__ import annotations

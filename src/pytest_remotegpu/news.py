@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -74,6 +75,7 @@ class News:
         self._failed_files: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
         self._waits: dict[str, str] = {}
+        self._properties: dict[tuple[str, str], Counter[str]] = {}
         self.collect_errors = 0
         self._handlers: dict[type, Callable[[Lane, Worker, Controller, Any], None]] = {
             events.Warned: self._take_warning,
@@ -164,12 +166,19 @@ class News:
         for trouble in self._artifacts.troubles:
             self._summary.note(trouble)
 
-    def _take_junit(self, lane: Lane, _w: Worker, _c: Controller, event: events.Junit) -> None:
+    def _take_junit(self, lane: Lane, worker: Worker, _c: Controller, event: events.Junit) -> None:
         name, value = from_text(event.name), from_text(event.value)
         if event.item >= 0:
             lane.open_test(event.item).keep_attribute(name, value)
-        else:
+        elif self._is_new_property(worker, name, value):
             self._replayer.write_junit(None, name, value)
+
+    def _is_new_property(self, worker: Worker, name: str, value: str) -> bool:
+        """Say whether no other worker has said this of the suite, as session fixtures do in each."""
+        said = self._properties.setdefault((name, value), Counter())
+        most = max(said.values(), default=0)
+        said[worker.name] += 1
+        return said[worker.name] > most
 
     def _take_session_end(
         self, _l: Lane, worker: Worker, _c: Controller, event: events.SessionEnded

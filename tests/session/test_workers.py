@@ -336,6 +336,19 @@ def test_a_late_worker_gives_back_what_it_has_not_begun(pytester: pytest.Pyteste
     assert len(Counter(lines(pytester, "pids.txt"))) == 2
 
 
+def test_properties_of_the_suite_are_written_once(pytester: pytest.Pytester) -> None:
+    modules(pytester, 2)
+    (pytester.path / "conftest.py").write_text("""
+import pytest
+
+@pytest.fixture(scope="session")
+def model(record_testsuite_property):
+    record_testsuite_property("seed", "7")
+""")
+    run(pytester, CPU, TWO, "--junitxml=junit.xml").assert_outcomes(passed=8)
+    assert (pytester.path / "junit.xml").read_text().count('name="seed"') == 1
+
+
 # ---------------------------------------------------------------- ends
 
 KILLS = """
