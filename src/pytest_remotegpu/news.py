@@ -174,7 +174,7 @@ class News:
             self._replayer.write_junit(None, name, value)
 
     def _is_new_property(self, worker: Worker, name: str, value: str) -> bool:
-        """Say whether no other worker has said this of the suite, as session fixtures do in each."""
+        """Say whether no other worker has said this of the suite; session fixtures do in each."""
         said = self._properties.setdefault((name, value), Counter())
         most = max(said.values(), default=0)
         said[worker.name] += 1
