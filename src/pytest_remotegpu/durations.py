@@ -5,6 +5,7 @@ Trusts nothing that it finds there. Knows pytest's configuration, neither worker
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final
@@ -89,4 +90,6 @@ class Durations:
         if self._seen and self._cache is not None:
             self._before = merged(self._known(), self._seen)
             self._seen = {}
-            self._cache.set(KEY, self._before)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # pytest says itself that it can't write there
+                self._cache.set(KEY, self._before)

@@ -170,7 +170,11 @@ class Member(Lane):
             if not test.done:
                 super()._take_event(event)
         else:
-            from_text(event.text if isinstance(event, events.NotFound) else event.reason)
+            texts = (
+                [event.text] if isinstance(event, events.NotFound) else [event.path, event.reason]
+            )
+            for text in texts:
+                from_text(text)  # it has to be text, now and not when it is needed
             self._absent[id(test)] = (test, event)
 
     def _take_start(self, test: Shipped, event: events.Started) -> None:

@@ -76,6 +76,7 @@ class Pool:
         self.busy = False
         self.reason = ""
         self.refusal = ""
+        self._limit = ""
 
     @property
     def members(self) -> Sequence[Lane]:
@@ -144,7 +145,7 @@ class Pool:
 
     def expire(self, limit: str, grace: float) -> None:
         """Run nothing more, since a limit of the run is reached; see :meth:`Lane.expire`."""
-        self._over = True
+        self._over, self._limit = True, limit
         for member in self._members:
             member.expire(limit, grace)
         owned = {id(test) for member in self._members for test in member.tests}
@@ -152,6 +153,12 @@ class Pool:
         if left:
             self._fail(left, limit, "budget")
         self._look_whether_busy()
+
+    def _expire_given_back(self) -> None:
+        """Past the limit nobody goes on with what a lane could not run."""
+        left = [test for m in self._members for test in (*m.give(), *m.alone) if not test.done]
+        if left and self._limit:
+            self._fail(left, self._limit, "budget")
 
     def end_at_limit(self) -> None:
         """Wait no longer for workers that were told of the limit."""
@@ -190,6 +197,7 @@ class Pool:
     def turn(self) -> None:
         """Look at every lane: hand out, take back, start, and notice the end."""
         if self._over:
+            self._expire_given_back()
             self._look_whether_busy()
         if self._over or not self.busy:
             return
@@ -263,7 +271,7 @@ class Pool:
     def _start_workers(self) -> None:
         """Start as many workers as there is room and work for; one that was lost first."""
         open_ = [member for member in self._members if member.worker is not None]
-        idle = sum(not member.tests for member in open_)
+        idle = sum(not member.owes for member in open_)
         work = len(self._schedule.waiting) - idle
         for member in sorted(self._members, key=lambda member: not member.alone):
             if member.retired or member.worker is not None:

@@ -444,6 +444,25 @@ def test_the_run_limit_ends_them_all(pytester: pytest.Pytester) -> None:
     assert "the run limit of 3 s (--remote-run-timeout) is reached" in said(result)
 
 
+def test_a_worker_that_lies_at_the_run_limit(stage: Stage) -> None:
+    """What it had, and nobody goes on with, is an error for each of these tests."""
+
+    def lies_at_the_end(far: Far) -> None:
+        run_ = starts(far)
+        if run_ is None:
+            return
+        far.say(events.Started(run_.first))
+        while not isinstance(far.message(), orders.Stop):
+            pass
+        far.say(events.Started(run_.first))
+
+    began = time.monotonic()
+    played = stage.run(lies_at_the_end, args=(TWO, "--remote-run-timeout=1"))
+    assert played.verdicts() == ["failed"] * 3
+    assert played.ret == 1
+    assert time.monotonic() - began < fakes.PATIENCE
+
+
 def test_xdist_and_this_do_not_go_together(pytester: pytest.Pytester) -> None:
     modules(pytester, 1)
     result = run(pytester, CPU, TWO, "-n2")
