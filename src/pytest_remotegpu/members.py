@@ -170,11 +170,12 @@ class Member(Lane):
             if not test.done:
                 super()._take_event(event)
         else:
-            texts = (
-                [event.text] if isinstance(event, events.NotFound) else [event.path, event.reason]
-            )
-            for text in texts:
-                from_text(text)  # it has to be text, now and not when it is needed
+            # it has to be text, now and not when it is needed
+            if isinstance(event, events.NotFound):
+                from_text(event.text)
+            else:
+                from_text(event.path)
+                from_text(event.reason)
             self._absent[id(test)] = (test, event)
 
     def _take_start(self, test: Shipped, event: events.Started) -> None:
