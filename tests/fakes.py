@@ -142,8 +142,15 @@ class Far:
         while isinstance(message, orders.Run):
             self.run(*range(message.first, message.last))
             self.say(events.StretchEnded())
-            message = self.message()
+            message = self.next_run()
         self.say(events.Ended())
+
+    def next_run(self) -> Any:
+        """Wait for what is to be done next; nothing waits here that could be given back."""
+        message = self.message()
+        while isinstance(message, orders.Follows | orders.Withdraw):
+            message = self.message()
+        return message
 
     def end(self) -> None:
         """End the stretch and the stream in good order."""

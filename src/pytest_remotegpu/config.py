@@ -30,6 +30,7 @@ __all__ = [
     "parse_seconds",
     "parse_size",
     "parse_usd",
+    "parse_workers",
     "resolve",
     "split_spec",
 ]
@@ -50,6 +51,7 @@ OPTIONS: Final[dict[str, str]] = {
     "remote_timeline": "--remote-timeline",
     "remote_max_cost": "--remote-max-cost",
     "remote_json": "--remote-json",
+    "remote_workers": "--remote-workers",
 }
 """Command-line options, by the name of their value."""
 
@@ -120,6 +122,8 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
 }
 """Ini options: kind, default, help."""
 
+MOST_WORKERS: Final = 9999
+
 UNITS: Final = {
     "": 1,
     "B": 1,
@@ -150,6 +154,7 @@ class Settings:
 
     :ivar spec: where to run, ``None`` for here.
     :ivar fresh: whether every process of the far side is to be a new one.
+    :ivar workers: the most that may share the tests of one shape.
     :ivar timeout: seconds for one test, 0 for no limit; so are the next three.
     :ivar run_timeout: for all that runs far away. :ivar wait: for cards that others hold.
     :ivar idle: for which a warm process stays.
@@ -170,6 +175,7 @@ class Settings:
     artifacts: str | None
     fresh: bool
     timeline: bool
+    workers: int
     timeout: float
     run_timeout: float
     wait: float
@@ -262,6 +268,19 @@ def parse_prices(lines: Iterable[str]) -> dict[str, float]:
             raise UsageError(f"remotegpu_prices has two prices for {name!r}; leave out one")
         prices[name] = parse_usd(amount, f"remotegpu_prices: {name}")
     return prices
+
+
+def parse_workers(text: str) -> int:
+    """Read how many workers may share the tests of one shape.
+
+    :raises UsageError: where it is no number from 1 on.
+    """
+    if not re.fullmatch(r"\s*0*[1-9]\d{0,3}\s*", text, re.ASCII):
+        raise UsageError(
+            f"--remote-workers={text!r} is no number of workers; give 1 (one for each shape) "
+            f"to {MOST_WORKERS}"
+        )
+    return int(text)
 
 
 def parse_modules(lines: Iterable[str], name: str) -> tuple[str, ...]:
@@ -370,6 +389,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         artifacts=pick("artifacts", None, option="remote_artifacts"),
         fresh=bool(pick("fresh", False, option="remote_fresh", variable="CI")),
         timeline=bool(pick("timeline", False, option="remote_timeline")),
+        workers=parse_workers(str(pick("workers", 1, option="remote_workers"))),
         timeout=seconds("timeout", ini=True),
         run_timeout=seconds("run_timeout"),
         wait=seconds("wait"),

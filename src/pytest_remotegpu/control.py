@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import plan, selection, spending, terminal, timeline
+from pytest_remotegpu import plan, pool, selection, spending, terminal, timeline
 from pytest_remotegpu.backends.base import Backend, Checks, Describes, Prepares
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.cost import Forecast
+from pytest_remotegpu.durations import Durations
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
@@ -145,8 +146,17 @@ class Control:
         """
         if self._backend is None:
             return Forecast(None, "")
-        workers = dict.fromkeys(filter(None, self.shapes), self._shipping.sender.workers or 1)
+        senders = self._shipping.sender.workers or 1
+        workers = {
+            shape: senders * self._width(shape) for shape in dict.fromkeys(self.shapes) if shape
+        }
         return spending.forecast(self._backend, self._settings, workers)
+
+    def _width(self, shape: Shape) -> int:
+        """Say how many workers of a shape there may be at once."""
+        capacity = None if self._backend is None else self._backend.capacity
+        number = self.shapes.count(shape)
+        return pool.width_of(self._settings.workers, number, shape.count, capacity)
 
     def _cost_lines(self) -> list[str]:
         """Say what the session may cost, or why it may not."""
@@ -217,9 +227,23 @@ class Control:
         ids = [item.nodeid for item in session.items]
         reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
         costs = self._cost_lines()
-        for line in plan.describe(ids, self.shapes, self._settings.origins, where, upload, costs):
+        lines = plan.describe(ids, self.shapes, self._settings.origins, where, upload, costs)
+        for line in [*lines, *self._describe_groups(ids)]:
             if reporter is not None:
                 reporter.write_line(line)
+
+    def _describe_groups(self, ids: list[str]) -> list[str]:
+        """Write which tests workers would take together, where several share those of a shape."""
+        lines: list[str] = []
+        durations = Durations.of_session(self._config)
+        far = sorted({shape for shape in self.shapes if shape is not None})
+        for shape in far if self._backend is not None else ():
+            own = [id for id, other in zip(ids, self.shapes, strict=True) if other == shape]
+            width = self._width(shape)
+            if width > 1:
+                groups = pool.groups(own, durations.of, width)
+                lines += plan.describe_groups(shape, width, groups)
+        return lines
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import shlex
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -20,10 +20,13 @@ from pytest_remotegpu.backends.base import Backend, Environment, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Worker
+from pytest_remotegpu.durations import Durations
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.lanes import Following, Lane
+from pytest_remotegpu.lanes import Lane
+from pytest_remotegpu.members import Member
 from pytest_remotegpu.news import News
 from pytest_remotegpu.outputs import Artifacts
+from pytest_remotegpu.pool import Pool, Serves, job_of, width_of
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
@@ -32,6 +35,7 @@ from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.signals import Interrupts
 from pytest_remotegpu.spending import Spending
+from pytest_remotegpu.stretch import Following
 from pytest_remotegpu.summary import RunSummary
 from pytest_remotegpu.timeline import HERE, Timeline
 
@@ -84,7 +88,11 @@ class FarSide:
         self.here = shipping.sender.worker or HERE
         self.interrupts = interrupts
         self.controller: Controller | None = None
-        self.lanes: dict[Shape, Lane] = {}
+        self._durations = Durations.of_session(session.config)
+        self._width = 1 if shipping.sender.worker else settings.workers
+        if getattr(session.config.option, "stepwise", False):
+            self._width = 1  # it goes on from the one test that failed
+        self.lanes: dict[Shape, Serves] = {}
         self.tests: dict[pytest.Item, Shipped] = {}
         self.summary = RunSummary(
             where=backend.where, began=time.time() - (time.monotonic() - began)
@@ -117,6 +125,8 @@ class FarSide:
 
     def _on_ready(self, test: Shipped) -> None:
         """Let a verdict be shown; under pytest-xdist it waits until its test is asked for."""
+        if not test.verdict:
+            self._durations.note(test.item.nodeid, test.seconds)
         if not self._shipping.sender.worker:
             self.replayer.ready.append(test)
 
@@ -128,22 +138,36 @@ class FarSide:
             if shape is not None:
                 self.tests[item] = Shipped(item, shape, name, timeout=limits.get(item))
 
-    def lane(self, shape: Shape) -> Lane:
-        """Give the lane of a shape; none of its workers is started by that.
+    def lane(self, shape: Shape) -> Serves:
+        """Give the lane of a shape, or its lanes; none of its workers is started by that.
 
         :raises UsageError: where the project can't be sent.
         """
         if shape not in self.lanes:
-            self.lanes[shape] = Lane(
-                shape,
-                [test for test in self.tests.values() if test.shape == shape],
-                controller=self.opened(),
-                summary=self.summary,
-                make_order=self._make_order,
-                on_ready=self._on_ready,
-                required=self._settings.required,
-            )
+            self.lanes[shape] = self._make_lanes(shape)
         return self.lanes[shape]
+
+    def _make_lanes(self, shape: Shape) -> Serves:
+        tests = [test for test in self.tests.values() if test.shape == shape]
+        common: dict[str, Any] = {
+            "controller": self.opened(),
+            "summary": self.summary,
+            "make_order": self._make_order,
+            "required": self._settings.required,
+        }
+        self._say_what_fits(shape, self.backend.capacity)
+        width = width_of(self._width, len(tests), shape.count, self.backend.capacity)
+        if width == 1:
+            return Lane(shape, tests, on_ready=self._on_ready, **common)
+        return Pool(
+            shape,
+            tests,
+            [job_of(test.item.nodeid, self._durations.of(test.item.nodeid)) for test in tests],
+            width,
+            make_member=lambda done: Member(tests, shape=shape, on_ready=done, **common),
+            on_ready=self._on_ready,
+            summary=self.summary,
+        )
 
     def opened(self) -> Controller:
         """Begin the far work: list the files, ask for the variables, let the clock run."""
@@ -160,7 +184,7 @@ class FarSide:
 
     def _make_order(self, worker: Worker, tests: list[Shipped], run: orders.Run) -> orders.Order:
         self.timeline.span(worker.name, "worker opened", worker.started, worker.opened)
-        order = self._shipping.order(worker, tests, run, self._environ, max(len(self.lanes), 1))
+        order = self._shipping.order(worker, tests, run, self._environ, self._workers())
         for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
             self.summary.note(note)
         command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
@@ -172,7 +196,11 @@ class FarSide:
         if self._settings.debug:
             terminal.debug(self._config, f"+{time.monotonic() - self._began:.3f} s  {text}")
 
-    def is_too_large(self, lane: Lane) -> bool:
+    def _workers(self) -> int:
+        """Say how many workers the session has."""
+        return max(sum(len(lane.members) for lane in self.lanes.values()), 1)
+
+    def is_too_large(self, lane: Serves) -> bool:
         """Refuse at once what this far side can never offer."""
         capacity = self.backend.capacity
         if capacity is None or lane.shape.count <= capacity:
@@ -182,7 +210,7 @@ class FarSide:
 
     def start(
         self,
-        lane: Lane,
+        lane: Serves,
         tests: list[Shipped],
         failures: int,
         *,
@@ -211,10 +239,12 @@ class FarSide:
             self._look_at_limit()
             with self.interrupts.held():
                 self.news.take(said, controller)
+                self._turn()
             more = len(self.replayer.ready) < AT_ONCE and time.monotonic() < until
             said = controller.next(0) if more else None
         self._look_at_limit()
         self._expire_silent()
+        self._turn()
         return found
 
     def _pass_on_words(self) -> None:
@@ -222,16 +252,66 @@ class FarSide:
             for text in self.backend.told():
                 terminal.say(self._config, text)
 
+    def _turn(self) -> None:
+        for lane in self.lanes.values():
+            if isinstance(lane, Pool):
+                lane.turn()
+
+    def capacity(self) -> int | None:
+        """Say how many GPUs all lanes share; ``None`` where each worker has a host of its own.
+
+        Of one host that has not spoken yet nothing is known: a single lane starts there.
+        """
+        if self.backend.capacity is not None or not self.backend.one_host:
+            return self.backend.capacity
+        hellos = [w.hello for w in self.opened().workers if w.hello is not None]
+        if not hellos:
+            return 0
+        return len(hellos[0].gpus) if hellos[0].pretend is None else hellos[0].pretend
+
+    def in_use(self) -> int:
+        """Say how many GPUs tests have now."""
+        return sum(lane.in_use for lane in self.lanes.values())
+
+    def widen(self) -> None:
+        """Let lanes of one shape start further workers, where GPUs are left."""
+        for lane in self.lanes.values():
+            if isinstance(lane, Pool) and lane.busy:
+                lane.widen(self._room(lane))
+
+    def _say_what_fits(self, shape: Shape, capacity: int | None) -> None:
+        """Say once that there are not GPUs for as many workers as the user has asked for."""
+        fits = (capacity or 0) // shape.count if shape.count else 0
+        if 0 < fits < self._width:
+            self.summary.note(
+                f"--remote-workers={self._width}: {self.backend.name} has {capacity} "
+                f"GPU{'s' if capacity != 1 else ''}, so at most {fits} "
+                f"worker{'s' if fits != 1 else ''} for {shape} at once"
+            )
+
+    def _room(self, pool: Pool) -> int | None:
+        """Say how many more workers of a shape there are GPUs for; ``None`` for any number."""
+        capacity, count = self.capacity(), pool.shape.count
+        if capacity is None or not count:
+            return None
+        self._say_what_fits(pool.shape, capacity)
+        return max(capacity - self.in_use(), 0) // count
+
     def _expire_silent(self) -> None:
         """Wait for no worker for ever that should have said hello at once."""
         now = time.monotonic()
-        for lane in self.lanes.values():
+        for lane in self._each_lane():
             worker = lane.worker
             if worker is None or worker.hello is not None or not self.backend.prompt:
                 continue
             if now - worker.started > SILENCE:
                 self._drop(lane, worker)
                 lane.lose(f"{worker.name} said no hello within {SILENCE:.0f} s", retry=False)
+
+    def _each_lane(self) -> Iterator[Lane]:
+        """Give the lanes that each serve one worker."""
+        for served in self.lanes.values():
+            yield from served.members
 
     def _drop(self, lane: Lane, worker: Worker) -> None:
         threading.Thread(target=worker.channel.stop, daemon=True).start()
@@ -291,10 +371,10 @@ class FarSide:
         if now < self._deadline:
             return
         late = now > self._deadline + LAST_LOOK + 1.0
-        for lane in self.lanes.values():
-            if not self._expired:
-                lane.expire(self._limit, LAST_LOOK)
-            elif late and lane.busy and lane.worker is not None:
+        for served in () if self._expired else self.lanes.values():
+            served.expire(self._limit, LAST_LOOK)
+        for lane in self._each_lane() if self._expired and late else ():
+            if lane.busy and lane.worker is not None:
                 self.summary.fail(f"{lane.worker.name} has not ended, although {self._limit}")
                 self._drop(lane, lane.worker)
                 lane.end_at_limit()
@@ -317,7 +397,7 @@ class FarSide:
             lane.finish()
         if self._await_ends(began + CLOSING, everybody=True):
             return
-        lanes = [lane for lane in self.lanes.values() if lane.leaves]
+        lanes = [lane for lane in self._each_lane() if lane.leaves]
         names = ", ".join(lane.worker.name for lane in lanes if lane.worker)
         if names:
             terminal.say(self._config, f"waiting for the end of the far session on {names}")
@@ -357,11 +437,14 @@ class FarSide:
             with self.interrupts.held():
                 if said is not None:
                     self.news.take(said, controller)
+                self._turn()
                 if replay:
                     self.replayer.replay_ready()
 
     def close(self) -> None:
         """Leave no worker behind."""
+        if not self._shipping.sender.worker:
+            self._durations.keep()
         if self._alarm is not None:
             self._alarm.cancel()
         if self.controller is not None:

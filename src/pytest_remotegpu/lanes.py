@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pytest_remotegpu import advice
 from pytest_remotegpu.controller import Controller, Lost, Worker
@@ -19,28 +18,15 @@ from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
 from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.stretch import Following, Stretch, fail_all
 from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["NOTHING_FOLLOWS", "Following", "Lane"]
+__all__ = ["Lane"]
 
 MOST_NAMED: Final = 5
 """Tests that are named where one was killed for what may be their doing."""
 MOST_LOSSES: Final = 3
 """Workers in a row that may be lost while no test runs."""
-
-
-NOTHING_FOLLOWS: Final = "nothing"
-Following = Shipped | Literal["nothing"] | None
-"""The test that will run after those of a stretch; ``None`` where that is not known."""
-
-
-@dataclass
-class _Stretch:
-    """Tests that were asked for: to stop after so many failures (0: never), and what follows."""
-
-    tests: list[Shipped]
-    failures: int = 0
-    following: Following = None
 
 
 class Lane:
@@ -70,7 +56,7 @@ class Lane:
         self._make_order = make_order
         self._on_ready = on_ready
         self._handed: list[Shipped] = []
-        self._runs: deque[_Stretch] = deque()
+        self._runs: deque[Stretch] = deque()
         self._idle_losses = 0
         self._required = required
         self._stopped = False
@@ -85,6 +71,16 @@ class Lane:
         self.ending: events.Exited | None = None
         self.refusal = ""
         self._closing = False
+
+    @property
+    def members(self) -> list[Lane]:
+        """The lanes that each serve one worker: this one."""
+        return [self]
+
+    @property
+    def in_use(self) -> int:
+        """How many GPUs its tests have now."""
+        return self.shape.count if self.busy else 0
 
     # what the session asks for
 
@@ -104,7 +100,7 @@ class Lane:
         self.busy = True
         self.reason = ""
         self._closing = last
-        self._runs.append(_Stretch(tests, failures, following))
+        self._runs.append(Stretch(tests, failures, following))
         self._spent = 0
         self._next_run()
 
@@ -120,7 +116,7 @@ class Lane:
         else:
             self.worker.send(self._run_of(left, stretch), *self._farewell())
 
-    def _run_of(self, left: list[Shipped], stretch: _Stretch) -> orders.Run:
+    def _run_of(self, left: list[Shipped], stretch: Stretch) -> orders.Run:
         first = self._handed.index(left[0])
         following = -1
         if isinstance(stretch.following, str):
@@ -132,8 +128,12 @@ class Lane:
     def _farewell(self) -> list[orders.Finish]:
         return [orders.Finish()] if self._closing and len(self._runs) == 1 else []
 
-    def _open(self, left: list[Shipped], stretch: _Stretch) -> None:
-        self._handed = [test for test in self.tests if not test.done]
+    def _offered(self) -> list[Shipped]:
+        """Give the tests that a worker may be asked for."""
+        return self.tests
+
+    def _open(self, left: list[Shipped], stretch: Stretch) -> None:
+        self._handed = [test for test in self._offered() if not test.done]
         self.lease([])
         run = self._run_of(left, stretch)
         try:
@@ -187,9 +187,8 @@ class Lane:
 
     def end_at_limit(self) -> None:
         """Wait no longer for a worker that was told of the limit."""
-        for test in self._handed:
-            if test.started and not test.done:
-                self._without_run(test, f"{self._limit}, and its worker did not say what it did")
+        for test in self._running():
+            self._without_run(test, f"{self._limit}, and its worker did not say what it did")
         if not all(test.done for test in self.tests):
             self.give_up(self._limit, "budget")
         self._runs.clear()
@@ -250,13 +249,19 @@ class Lane:
         """Hand an event to the method for its kind; those of running tests come first."""
         kind = type(event)
         if kind in OF_RUNNING_TESTS:
-            OF_RUNNING_TESTS[kind](self, self.open_test(event.item), event)
+            getattr(self, OF_RUNNING_TESTS[kind])(self.open_test(event.item), event)
         elif kind in OF_TESTS:
-            OF_TESTS[kind](self, self.test(event.item), event)
+            getattr(self, OF_TESTS[kind])(self.test(event.item), event)
         elif kind in OF_LANES:
-            OF_LANES[kind](self, event)
+            getattr(self, OF_LANES[kind])(event)
         else:
             raise ProtocolError(f"{kind.__name__} is out of place")
+
+    def _take_report(self, test: Shipped, event: events.Report) -> None:
+        test.report(event)
+
+    def _take_section(self, test: Shipped, event: events.Section) -> None:
+        test.section(event)
 
     def _take_start(self, test: Shipped, _event: events.Started) -> None:
         if test.started or test.done:
@@ -281,6 +286,9 @@ class Lane:
         if self.worker is None:
             raise ProtocolError("events came without a worker to say them")
         return self.worker
+
+    def _running(self) -> list[Shipped]:
+        return [test for test in self.tests if test.started and not test.done]
 
     def _take_memory(self, test: Shipped, event: events.Memory) -> None:
         test.measure(event)
@@ -336,7 +344,7 @@ class Lane:
         self._ready(test)
 
     def _take_exit(self, event: events.Exited) -> None:
-        if not any(test.started and not test.done for test in self._handed):
+        if not self._running():
             raise ProtocolError("a session ends for a test, and none runs")
         from_text(event.text)  # it has to be text, now and not at the end
         self.ending = event
@@ -417,7 +425,7 @@ class Lane:
             self._lose_idle(f"a worker for {self.shape}", reason)
         elif retry:
             self._summary.note(f"a worker for {self.shape} was lost: {reason.splitlines()[0]}")
-        running = [test for test in self._handed if test.started and not test.done]
+        running = self._running()
         for test in running:
             test.losses += 1
             if test.losses > 1:
@@ -445,10 +453,10 @@ class Lane:
         self._spent = 0
         others = [test for test in stretch.tests if not test.done and test not in suspects]
         if others:
-            self._runs.appendleft(_Stretch(others, failures, stretch.following))
+            self._runs.appendleft(Stretch(others, failures, stretch.following))
         if suspects:
             after = None if others else stretch.following
-            self._runs.appendleft(_Stretch(suspects, failures, after))
+            self._runs.appendleft(Stretch(suspects, failures, after))
         if self._runs:
             self._next_run()
         else:
@@ -456,18 +464,8 @@ class Lane:
 
     def give_up(self, cause: str, verdict: str = "infra") -> None:
         """Make every test of the lane that has no verdict an error that says why."""
-        head, *more = cause.splitlines() or [cause]
-        self._summary.blame(head)
-        text = f"not run: {head}" + ("\n" + "\n".join(more) if more else "")
-        left = [test for test in self.tests if not test.done]
-        if not left:  # no test can say so
-            self._summary.fail(head)
-        for test in left:
-            test.started = False
-            test.reports.clear()
-            test.fail(text, verdict=verdict)
+        for test in fail_all(self.tests, cause, verdict, self._summary):
             self._ready(test)
-            text = f"not run: {head}"
         self._runs.clear()
         self.busy = False
         self._closing = self._stopped = True
@@ -475,20 +473,21 @@ class Lane:
             self.worker.send(orders.Stop(0.0))
 
 
-OF_RUNNING_TESTS: Final[Mapping[type, Callable[[Lane, Shipped, Any], None]]] = {
-    events.Report: lambda _lane, test, event: test.report(event),
-    events.Section: lambda _lane, test, event: test.section(event),
-    events.Memory: Lane._take_memory,  # noqa: SLF001 -- the lane's own table
-    events.Finished: Lane._take_finish,  # noqa: SLF001 -- the lane's own table
-    events.Crashed: Lane._take_crash,  # noqa: SLF001 -- as above
+OF_RUNNING_TESTS: Final[Mapping[type, str]] = {
+    events.Report: "_take_report",
+    events.Section: "_take_section",
+    events.Memory: "_take_memory",
+    events.Finished: "_take_finish",
+    events.Crashed: "_take_crash",
 }
-OF_TESTS: Final[Mapping[type, Callable[[Lane, Shipped, Any], None]]] = {
-    events.Started: Lane._take_start,  # noqa: SLF001 -- as above
-    events.NotFound: Lane._take_not_found,  # noqa: SLF001 -- as above
-    events.SkippedThere: Lane._take_skip,  # noqa: SLF001 -- as above
+OF_TESTS: Final[Mapping[type, str]] = {
+    events.Started: "_take_start",
+    events.NotFound: "_take_not_found",
+    events.SkippedThere: "_take_skip",
 }
-OF_LANES: Final[Mapping[type, Callable[[Lane, Any], None]]] = {
-    events.StretchEnded: Lane._take_stretch_end,  # noqa: SLF001 -- as above
-    events.StartFailed: Lane._take_start_failure,  # noqa: SLF001 -- as above
-    events.Exited: Lane._take_exit,  # noqa: SLF001 -- as above
+OF_LANES: Final[Mapping[type, str]] = {
+    events.StretchEnded: "_take_stretch_end",
+    events.StartFailed: "_take_start_failure",
+    events.Exited: "_take_exit",
 }
+"""The methods of a lane for events, by what these concern."""

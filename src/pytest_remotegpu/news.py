@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from pytest_remotegpu.errors import ProtocolError, RemoteGpuError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.outputs import Artifacts
+from pytest_remotegpu.pool import Serves
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
@@ -52,7 +54,7 @@ class News:
     def __init__(  # noqa: PLR0913 -- each is a thing of its own that news may concern
         self,
         config: pytest.Config,
-        lanes: Mapping[Shape, Lane],
+        lanes: Mapping[Shape, Serves],
         *,
         replayer: Replayer,
         artifacts: Artifacts,
@@ -76,6 +78,7 @@ class News:
         self._failed_files: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
         self._waits: dict[str, str] = {}
+        self._properties: dict[tuple[str, str], Counter[str]] = {}
         self.collect_errors = 0
         self._handlers: dict[type, Callable[[Lane, Worker, Controller, Any], None]] = {
             events.Warned: self._take_warning,
@@ -102,7 +105,8 @@ class News:
 
         A worker that breaks the protocol is ended, and its tests are errors.
         """
-        lane = next((lane for lane in self._lanes.values() if lane.worker is said.worker), None)
+        lanes = (lane for served in self._lanes.values() for lane in served.members)
+        lane = next((lane for lane in lanes if lane.worker is said.worker), None)
         if isinstance(said.what, Lost):
             self._live.end(said.worker.name)
         self._timeline.take(said)
@@ -178,12 +182,19 @@ class News:
         for trouble in self._artifacts.troubles:
             self._summary.note(trouble)
 
-    def _take_junit(self, lane: Lane, _w: Worker, _c: Controller, event: events.Junit) -> None:
+    def _take_junit(self, lane: Lane, worker: Worker, _c: Controller, event: events.Junit) -> None:
         name, value = from_text(event.name), from_text(event.value)
         if event.item >= 0:
             lane.open_test(event.item).keep_attribute(name, value)
-        else:
+        elif self._is_new_property(worker, name, value):
             self._replayer.write_junit(None, name, value)
+
+    def _is_new_property(self, worker: Worker, name: str, value: str) -> bool:
+        """Say whether no other worker has said this of the suite; session fixtures do in each."""
+        said = self._properties.setdefault((name, value), Counter())
+        most = max(said.values(), default=0)
+        said[worker.name] += 1
+        return said[worker.name] > most
 
     def _take_session_end(
         self, _l: Lane, worker: Worker, _c: Controller, event: events.SessionEnded

@@ -15,9 +15,10 @@ import pytest
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.far import TICK, FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.lanes import NOTHING_FOLLOWS, Following, Lane
 from pytest_remotegpu.news import REFUSAL
+from pytest_remotegpu.pool import Serves
 from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.stretch import NOTHING_FOLLOWS, Following
 
 __all__ = ["OneByOne"]
 
@@ -83,7 +84,7 @@ class OneByOne:
             test.fail("the far side gave this test no verdict")
             test.done = True
 
-    def _wait(self, lane: Lane) -> None:
+    def _wait(self, lane: Serves) -> None:
         while lane.busy:
             self._far.pump(TICK)
 

@@ -15,7 +15,7 @@ from pytest_remotegpu import gpu
 from pytest_remotegpu.config import Setting
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["Stretch", "counts", "describe", "near_misses", "stretches"]
+__all__ = ["Stretch", "counts", "describe", "describe_groups", "near_misses", "stretches"]
 
 FOREIGN = (
     "multi_gpu",
@@ -110,4 +110,19 @@ def describe(
     for stretch in stretches(shapes):
         place = "here" if stretch.shape is None else f"{side}, {stretch.shape}"
         lines += [f"  {place:<12} {nodeid}" for nodeid in ids[stretch.first : stretch.last]]
+    return lines
+
+
+def describe_groups(
+    shape: Shape, workers: int, groups: Iterable[tuple[float | None, Sequence[str]]]
+) -> list[str]:
+    """Write how several workers would share the tests of one shape.
+
+    :param groups: the seconds of each, where they are known, and its tests.
+    """
+    lines = [f"groups on {shape}, in this order to whichever of {workers} workers is free:"]
+    for seconds, ids in groups:
+        time = "unknown" if seconds is None else f"{seconds:.2f} s"
+        names = ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]}"
+        lines.append(f"  {time:>10}  {len(ids):>4} test{'s' if len(ids) != 1 else ' '}  {names}")
     return lines

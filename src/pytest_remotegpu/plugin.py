@@ -65,6 +65,11 @@ ARGUMENTS = {
         "to wait for cards that others hold (300; 0 for ever)",
     ),
     "--remote-fresh": ("remote_fresh", None, "use no warm process, and leave none behind"),
+    "--remote-workers": (
+        "remote_workers",
+        "N",
+        "up to so many workers share the tests that ask for the same GPUs (1)",
+    ),
     "--remote-timeline": ("remote_timeline", None, "print the phases of the run with their times"),
     "--remote-max-cost": (
         "remote_max_cost",

@@ -15,7 +15,7 @@ import pytest
 from pytest_remotegpu import plan
 from pytest_remotegpu.far import TICK, FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.lanes import Lane
+from pytest_remotegpu.pool import Pool, Serves
 
 __all__ = ["RemoteSession"]
 
@@ -33,7 +33,7 @@ class RemoteSession:
         self._config = session.config
         self._far = far
         self._backend = far.backend
-        self._waiting: list[Lane] = []
+        self._waiting: list[Serves] = []
         self._ran_here = 0
         self._in_order = False
 
@@ -80,7 +80,7 @@ class RemoteSession:
             else:
                 self._run_stretch(self._far.lane(stretch.shape), part)
 
-    def _run_stretch(self, lane: Lane, part: Sequence[pytest.Item]) -> None:
+    def _run_stretch(self, lane: Serves, part: Sequence[pytest.Item]) -> None:
         if self._is_too_large(lane):
             self._stop_where_told()
             return
@@ -120,7 +120,7 @@ class RemoteSession:
         self._waiting = [lane for lane in lanes if not self._is_too_large(lane)]
         self._start_waiting()
 
-    def _is_too_large(self, lane: Lane) -> bool:
+    def _is_too_large(self, lane: Serves) -> bool:
         refused = self._far.is_too_large(lane)
         if refused:
             self._replay_ready()
@@ -128,32 +128,23 @@ class RemoteSession:
 
     def _start_waiting(self) -> None:
         """Start the lanes whose GPUs are free, as many at once as fit."""
-        capacity = self._capacity()
-        used = sum(lane.shape.count for lane in self._far.lanes.values() if lane.busy)
+        capacity = self._far.capacity()
+        used = self._far.in_use()
         for lane in list(self._waiting):
             if capacity is None or used == 0 or used + lane.shape.count <= capacity:
                 self._waiting.remove(lane)
                 used += lane.shape.count
                 self._far.start(lane, lane.tests, 0, last=True)
-
-    def _capacity(self) -> int | None:
-        """Say how many GPUs all lanes share; ``None`` where each worker has a host of its own.
-
-        Of one host that has not spoken yet nothing is known: a single lane starts there.
-        """
-        if self._backend.capacity is not None or not self._backend.one_host:
-            return self._backend.capacity
-        hellos = [w.hello for w in self._far.opened().workers if w.hello is not None]
-        if not hellos:
-            return 0
-        return len(hellos[0].gpus) if hellos[0].pretend is None else hellos[0].pretend
+        self._far.widen()
 
     def _greet(self) -> None:
         """Wait for workers that speak at once: a refusal must come before the first test."""
         deadline = time.monotonic() + GREETING
         while self._backend.prompt and time.monotonic() < deadline:
-            workers = [lane.worker for lane in self._far.lanes.values() if lane.worker is not None]
-            if all(worker.hello is not None for worker in workers):
+            workers = [
+                lane.worker for served in self._far.lanes.values() for lane in served.members
+            ]
+            if all(worker is None or worker.hello is not None for worker in workers):
                 return
             self._pump(0.05)
 
@@ -188,6 +179,8 @@ class RemoteSession:
 
     def _is_over(self) -> bool:
         """Say whether plain pytest would run no further test after the one that was just shown."""
+        if any(isinstance(lane, Pool) for lane in self._far.lanes.values()):
+            return False  # what ran beside it may still be shown
         return self._in_order and bool(self._session.shouldfail or self._session.shouldstop)
 
     def _check_refusals(self) -> None:

@@ -44,6 +44,7 @@ OURS: Final = (
     "remote_timeline",
     "remote_max_cost",
     "remote_json",
+    "remote_workers",
 )
 IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
 """Reporters of editors, which must speak once and so are not loaded there."""

@@ -63,6 +63,7 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
         preload=settings.preload,
         run_limit=settings.run_timeout,
         wait=settings.wait,
+        workers=settings.workers,
         chosen=frozenset(each.name for each in settings.origins if each.origin != "default"),
         wanted=outfit,
         prices=settings.prices,
@@ -97,6 +98,11 @@ def _hub(config: pytest.Config, settings: Settings, backend: Backend | None) -> 
         )
     if backend is None:
         return None
+    if settings.workers > 1:
+        raise UsageError(
+            f"--remote-workers={settings.workers} and -n do not go together: each process of "
+            "pytest-xdist has one worker for each shape, so -n says how many; leave out one"
+        )
     for spec in config.option.tx:
         count, star, rest = str(spec).partition("*")
         where = rest if star and count.isascii() and count.isdigit() else str(spec)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import cardfile
+from pytest_remotegpu.protocol.hello import PROTOCOL
 
 __all__ = ["variables"]
 
@@ -34,7 +35,7 @@ esac
 
 OLDBOX: Final = """\
 import json, sys
-hello = json.dumps({"protocol": 2, "package": "0.1.0", "python": "3.10", "pytest": "8.2.0",
+hello = json.dumps({"protocol": PROTOCOL, "package": "0.1.0", "python": "3.10", "pytest": "8.2.0",
                     "executable": "/usr/bin/python3"}).encode()
 sys.stdout.buffer.write(len(hello).to_bytes(4, "big") + hello)
 sys.stdout.buffer.flush()
@@ -59,7 +60,8 @@ def variables(folder: Path, python: str, cards: int = 0) -> dict[str, str]:
     if not programs.exists():
         programs.mkdir()
         home.mkdir()
-        for name, text in (("ssh", SSH), ("docker", DOCKER), ("oldbox.py", OLDBOX)):
+        oldbox = OLDBOX.replace("PROTOCOL", str(PROTOCOL))
+        for name, text in (("ssh", SSH), ("docker", DOCKER), ("oldbox.py", oldbox)):
             (programs / name).write_text(text, encoding="utf-8")
             (programs / name).chmod(0o755)
     path = os.pathsep.join((str(programs), str(Path(python).parent), os.environ["PATH"]))

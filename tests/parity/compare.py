@@ -15,7 +15,7 @@ from typing import Any, Literal
 from .normal import Place, left_out
 from .running import Observation, Report
 
-Order = Literal["stretches", "exact"]
+Order = Literal["stretches", "exact", "any"]
 ITEM_EVENTS = frozenset({"enter", "leave", "start", "finish", "setup", "call", "teardown"})
 SHOWN = 1200
 
@@ -52,7 +52,7 @@ def differences(
         plain: the plain run.
         other: the run that should be the same.
         order: "stretches" compares the order among far items and among local items, "exact" the
-            order of all.
+            order of all, "any" that of none but the local items.
         all_far: unmarked items ran far away too in the other run.
     """
     return [
@@ -167,6 +167,8 @@ def sequence_order(
         return
     for name, is_far in (("far items", True), ("local items", False)):
         parts = [[n for n in sequence if (n in far) is is_far] for sequence in sequences]
+        if is_far and order == "any":
+            parts = [sorted(part) for part in parts]
         yield from unequal(field, name, *map("\n".join, parts))
 
 

@@ -38,6 +38,9 @@ MODAL_SHAPED = Leg("modal-shaped", ("--remote=onerequest",), far_roots=SENT)
 # One process of pytest-xdist: the order is that of collection, as it is without any.
 XDIST = Leg("xdist", ("--remote=local:cpu", "-n1"), beside=("-n1",))
 
+# Several workers share the tests: what comes back is the same, its order is that of arrival.
+WORKERS = Leg("workers", ("--remote=local:cpu", "--remote-workers=2"), shared=True)
+
 # This host's cards, where it has any.
 CARDS = Leg("local", ("--remote=local",))
 
@@ -50,6 +53,18 @@ LEGS: dict[Leg, tuple[str, ...] | None] = {
     MODAL: None if "PARITY_WHOLE" in os.environ else ("output", "choices"),
     # what the others have in them ends pytest-xdist itself
     XDIST: ("params", "scopes", "styles", "layout", "hooks", "broken", "choices"),
+    # the others show that a session's fixtures live once in each worker
+    WORKERS: (
+        "outcomes",
+        "output",
+        "warned",
+        "styles",
+        "layout",
+        "spread",
+        "hooks",
+        "broken",
+        "choices",
+    ),
     ALL: ("outcomes", "scopes", "styles", "hooks", "choices"),
 }
 if cards.visible(os.environ):

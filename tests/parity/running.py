@@ -154,6 +154,7 @@ class Leg:
             where that isn't the folder of this run.
         ships_all: unmarked tests run far away as well.
         beside: what is added to the command line of the plain run that it is compared with.
+        shared: several workers share the tests, so that these come back in any order.
     """
 
     name: str
@@ -162,6 +163,7 @@ class Leg:
     far_roots: tuple[str, ...] = ()
     ships_all: bool = False
     beside: tuple[str, ...] = ()
+    shared: bool = False
 
     @property
     def plain(self) -> Leg:

@@ -208,7 +208,7 @@ def test_defaults() -> None:
 def test_each_option_is_taken_and_named() -> None:
     seconds = {"remote_timeout": "1", "remote_run_timeout": "2.5", "remote_wait": "0"}
     results = {"remote_artifacts": "out", "remote_json": "run.json", "remote_max_cost": "$2.50"}
-    given_ = {"remotegpu": "x", **results, **seconds}
+    given_ = {"remotegpu": "x", "remote_workers": "3", **results, **seconds}
     switches = {name: True for name in config.OPTIONS if name not in given_}
     settings = resolve({**switches, **given_}, {}, {})
     assert (settings.timeout, settings.run_timeout, settings.wait) == (1.0, 2.5, 0.0)
@@ -220,8 +220,20 @@ def test_each_option_is_taken_and_named() -> None:
     assert settings.debug
     assert settings.artifacts == "out"
     assert (settings.json, settings.max_cost) == ("run.json", 2.5)
+    assert settings.workers == 3
     named = {setting.origin for setting in settings.origins}
     assert {f"command line, {option}" for option in config.OPTIONS.values()} <= named
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "", "two", "10000", "\u0663", "1 2", "0x2"])
+def test_no_number_of_workers(text: str) -> None:
+    with pytest.raises(UsageError, match="is no number of workers; give 1"):
+        resolve({"remote_workers": text}, {}, {})
+
+
+@pytest.mark.parametrize(("text", "workers"), [("1", 1), (" 2 ", 2), ("007", 7), ("9999", 9999)])
+def test_number_of_workers(text: str, workers: int) -> None:
+    assert resolve({"remote_workers": text}, {}, {}).workers == workers
 
 
 def test_each_ini_option_is_taken_and_named() -> None:

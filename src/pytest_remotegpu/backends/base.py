@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.recipe import Recipe
+
+if TYPE_CHECKING:  # it needs a package that remotegpu doctor does without
+    from pytest_remotegpu.recipe import Recipe
 
 __all__ = [
     "OWN",

@@ -47,6 +47,7 @@ __all__ = [
     "Waiting",
     "Wants",
     "Warned",
+    "Withdrawn",
     "pack_report",
     "unpack_report",
 ]
@@ -269,6 +270,13 @@ class Phases(_Event, frozen=True, tag=27):
     parts: list[tuple[str, float]]
 
 
+class Withdrawn(_Event, frozen=True, tag=28):
+    """The stretch from ``first`` up to, not including, ``last`` was taken back before it began."""
+
+    first: Place
+    last: Place
+
+
 class Exited(_Event, frozen=True, tag=16):
     """A test ended the session, as ``pytest.exit`` (with its status) or an interrupt does."""
 
@@ -324,6 +332,7 @@ Event = (
     | Note
     | Phases
     | Waiting
+    | Withdrawn
     | Ended
 )
 """All that may come back; a stream that holds anything else is not believed."""

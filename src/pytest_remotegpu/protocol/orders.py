@@ -13,6 +13,7 @@ __all__ = [
     "Blob",
     "File",
     "Finish",
+    "Follows",
     "Limits",
     "Message",
     "Needs",
@@ -23,6 +24,7 @@ __all__ = [
     "Site",
     "Stop",
     "Values",
+    "Withdraw",
 ]
 
 
@@ -123,6 +125,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """Run the tests from place ``first`` up to, not including, ``last``.
 
+    It may come before the one that it follows has ended, and then waits. An empty one asks for the
+    start only: its end says that the files have been collected.
+
     :ivar failures: stop after so many further failures; 0 for no limit.
     :ivar following: the place of the test that will run after these; -1 where that is not known:
         then it is taken to be the neighbour, as collected.
@@ -168,6 +173,24 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     limits: Limits = Limits()
 
 
+class Follows(msgspec.Struct, frozen=True, array_like=True, tag="follows"):
+    """After all that was asked for so far comes the test of this place, as ``Run.following`` says.
+
+    Whoever is told that too late goes by what was said before.
+    """
+
+    place: int
+
+
+class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):
+    """Begin no stretch that waits, and say which those are; the session goes on.
+
+    :ivar running: whether the one that runs is to end as well, once its running test has.
+    """
+
+    running: bool = False
+
+
 class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
     """No further stretch: end the session there in good order."""
 
@@ -205,4 +228,4 @@ class Blob(msgspec.Struct, frozen=True, array_like=True, tag="blob"):
     gone: bool = False
 
 
-Message = Order | Run | Finish | Stop | Values | Blob | Shown
+Message = Order | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Shown

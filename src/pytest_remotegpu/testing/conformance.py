@@ -241,6 +241,31 @@ class BackendConformance:
             with contextlib.suppress(FarSideError):
                 talk.say(orders.Finish())
 
+    def test_workers_of_one_shape_share_tests(
+        self, backend: Backend, shape: Shape, environment: Environment, project: Project
+    ) -> None:
+        """Each collects, is asked for more than it can begin, and gives back what it has not."""
+        ids = ("test_kit.py::test_after_the_crash", "test_kit.py::test_environment")
+        with (
+            Talk(backend, shape, environment, self.patience) as one,
+            Talk(backend, shape, environment, self.patience) as two,
+        ):
+            for talk in (one, two):
+                talk.begin(project, ids, 0)
+                if backend.ships_tree:
+                    wanted = talk.until(events.Need).digests
+                    talk.say(*(blob for blob in project.blobs() if blob.digest in wanted))
+            for talk in (one, two):
+                talk.until(events.StretchEnded)
+                talk.say(orders.Run(0, 1), orders.Run(1, 2), orders.Withdraw(), orders.Finish())
+            for talk in (one, two):
+                talk.to_the_end()
+                assert talk.over is not None
+                assert talk.over.why is None, talk.state()
+                ran = [event.item for event in talk.said if isinstance(event, events.Finished)]
+                back = [event.first for event in talk.said if isinstance(event, events.Withdrawn)]
+                assert ran + back == [0, 1], talk.state()  # the second one may have begun by then
+
     def test_stop_while_a_test_runs_leaves_nothing_behind(
         self, talk: Talk, project: Project
     ) -> None:

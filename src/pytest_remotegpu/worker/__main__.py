@@ -23,9 +23,9 @@ def main() -> int:
     inward, outward = process.take_over_streams()
     ahead = [word for word in sys.argv[1:] if word.startswith("--preload=")]
     starter = start.choose(scratch, *ahead, spawn="--spawn" in sys.argv[1:])
-    from pytest_remotegpu.worker import supervisor  # noqa: PLC0415 -- after the start, see above
+    from pytest_remotegpu.worker import serving  # noqa: PLC0415 -- after the start, see above
 
-    return supervisor.serve(inward, outward, starter, scratch)
+    return serving.serve(inward, outward, starter, scratch)
 
 
 if __name__ == "__main__":

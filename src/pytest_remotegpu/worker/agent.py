@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from pytest_remotegpu.worker import process, supervisor
+from pytest_remotegpu.worker import process, serving
 from pytest_remotegpu.worker.bounds import Bounds
 from pytest_remotegpu.worker.pool import Pool, Warm, Wish
 from pytest_remotegpu.worker.start import Zygote
@@ -353,7 +353,7 @@ def _supervise(
         return 1
     connection.sendall(_line({"pid": os.getpid(), "agent": os.getppid()}))
     inward = connection.detach()
-    return supervisor.serve(inward, os.dup(inward), _Twin(control, bounds), scratch)
+    return serving.serve(inward, os.dup(inward), _Twin(control, bounds), scratch)
 
 
 class _Twin(Zygote):

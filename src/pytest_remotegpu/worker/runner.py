@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import cloudpickle
+import msgspec
 import pytest
 
 from pytest_remotegpu.protocol import events, frames, orders
@@ -68,13 +69,32 @@ class Inbox:
             self._read()
         return self._ready.pop(0)
 
-    def stopped(self) -> bool:
-        """Say whether ``Stop`` has come, without waiting."""
+    def next_run(self) -> Any:
+        """Wait for what is to be done next; what concerned the last stretch comes too late."""
+        message = self.wait()
+        while isinstance(message, orders.Follows | orders.Withdraw):
+            message = self.wait()
+        return message
+
+    def withdrawn(self) -> str:
+        """Say why the stretch is to end before its next test; nothing where it is to go on."""
+        self._look()
+        if any(isinstance(message, orders.Stop) for message in self._ready):
+            return "stopped"
+        taken = any(isinstance(message, orders.Withdraw) for message in self._ready)
+        return "withdrawn" if taken else ""
+
+    def _look(self) -> None:
+        """Take in what has come, without waiting."""
         while select.select([self._channel], [], [], 0)[0] and not any(
             isinstance(message, orders.Stop) for message in self._ready
         ):
             self._read()
-        return any(isinstance(message, orders.Stop) for message in self._ready)
+
+    def follows(self, run: orders.Run) -> orders.Run:
+        """Give a stretch with what has come since of what follows it."""
+        told = [message.place for message in self._ready if isinstance(message, orders.Follows)]
+        return msgspec.structs.replace(run, following=told[-1]) if told else run
 
     def wait_until_shown(self) -> None:
         """Wait until what a test wrote is on its way, or until ``Stop``."""
@@ -260,7 +280,7 @@ class Runner:
         message: Any = self.order.run
         while isinstance(message, orders.Run):
             self._stretch(session, message)
-            message = None if self.emitter.spoilt else self.inbox.wait()
+            message = None if self.emitter.spoilt else self.inbox.next_run()
         return True
 
     def _stretch(self, session: pytest.Session, run: orders.Run) -> None:
@@ -271,11 +291,13 @@ class Runner:
             place for place in range(run.first, run.last) if self.matcher.items[place] is not None
         ]
         reason = ""
+        self.emitter.following = run.first
         for place in places:
-            if self.inbox.stopped():
-                reason = "stopped"
+            ending = self.inbox.withdrawn()
+            if ending:
+                reason = ending if ending == "stopped" else ""
                 break
-            self._run_one(session, run, place)
+            self._run_one(session, self.inbox.follows(run), place)
             reason = str(session.shouldfail or session.shouldstop or "")
             if reason or self.emitter.spoilt:
                 break

@@ -11,12 +11,11 @@ import os
 import selectors
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_remotegpu.errors import FarSideError, RemoteGpuError
+from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import artifacts, process, site, start, watch
@@ -25,9 +24,10 @@ from pytest_remotegpu.worker.hold import POLL, Hold
 from pytest_remotegpu.worker.restarts import Restarts
 from pytest_remotegpu.worker.run import RunnerHandle
 from pytest_remotegpu.worker.source import Source
+from pytest_remotegpu.worker.stretches import Stretches
 from pytest_remotegpu.worker.watch import Watch
 
-__all__ = ["Supervisor", "serve"]
+__all__ = ["Supervisor"]
 
 COALESCE: Final = 0.004
 """Seconds to let a busy runner write on before its events are passed on together."""
@@ -55,13 +55,11 @@ class Supervisor:
         self._order: orders.Order | None = None
         self._source: Source | None = None
         self._runner: RunnerHandle | None = None
-        self._run = orders.Run(0, 0)
+        self._stretches = Stretches()
         self._restarts = Restarts()
-        self._finishing = self._stretch_open = False
         self._stop_at: float | None = None
-        self._failures_before = 0
         self._hold: Hold | None = None
-        self._wants_runner = self._gives_way = False
+        self._finishing = self._wants_runner = self._gives_way = False
         self._idle_since = 0.0
         self._watch = Watch(orders.Limits())
         self._limit = ""
@@ -132,7 +130,7 @@ class Supervisor:
 
     def _at_rest(self) -> bool:
         """Say whether a runner is there for which nothing is to do."""
-        return self._runner is not None and not self._stretch_open and not self._finishing
+        return self._runner is not None and not self._stretches.open and not self._finishing
 
     def _keep_cards(self) -> None:
         """Go on trying to have cards, or give them up for those who wait while they lie idle."""
@@ -185,6 +183,8 @@ class Supervisor:
                 self._take_order(message)
             case orders.Run():
                 self._take_run(message)
+            case orders.Follows() | orders.Withdraw():
+                self._change(message)
             case orders.Blob() if self._source is not None:
                 self._source.put(message)
                 self._begin_when_complete()
@@ -198,9 +198,8 @@ class Supervisor:
 
     def _take_order(self, order: orders.Order) -> None:
         self._client.order = self._order = order
-        self._run = order.run
+        self._stretches.begin(order.run)
         self._starter.keep_out(order.root if order.tree is None else "")
-        self._stretch_open = True
         self._watch = Watch(order.limits)
         try:
             self._hold = Hold(order, self._cards, self._pretend, self._emit)
@@ -225,13 +224,36 @@ class Supervisor:
         self._start_runner()
 
     def _take_run(self, run: orders.Run) -> None:
-        self._run = run
-        self._stretch_open = True
-        self._failures_before = self._runner.failures if self._runner is not None else 0
+        self._change(run) if self._stretches.open else self._begin(run)
+
+    def _change(self, message: orders.Run | orders.Follows | orders.Withdraw) -> None:
+        """Take in what becomes of the stretches; the runner is told what concerns its own."""
+        taken, told = self._stretches.change(message)
+        if taken:
+            self._emit(*taken)
+        if self._wants_runner and isinstance(told, orders.Withdraw):
+            self._wants_runner = False
+            self._end_stretch("")
+        elif told is not None and self._runner is not None:
+            self._runner.send(told)
+
+    def _end_stretch(self, reason: str) -> None:
+        """Say that a stretch has ended that no runner could end, and go on to the next one."""
+        self._emit(events.StretchEnded(to_text(reason)))
+        self._next_stretch()
+
+    def _next_stretch(self) -> None:
+        self._idle_since = time.monotonic()
+        if run := self._stretches.end():
+            self._begin(run)
+
+    def _begin(self, run: orders.Run) -> None:
+        self._stretches.begin(run)
+        self._stretches.count_from(self._runner.failures if self._runner is not None else 0)
         if self._runner is None:
             self._start_runner()
         elif self._runner.spoilt:
-            pass  # it is on its way out; the next one takes the run
+            self._runner.following = run.first  # it is on its way out; the next one takes the run
         elif self._gives_way or (self._hold is not None and self._hold.in_the_way(idle=False)):
             if not self._gives_way:
                 self._give_way()
@@ -251,13 +273,14 @@ class Supervisor:
             return
         self._stop_at = time.monotonic() + grace
         self._finishing = True
+        self._stretches.change(orders.Withdraw())
         self._runner.send(orders.Stop(grace))
         if self._runner.pid and self._runner.current >= 0:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._runner.pid, signal.SIGINT)
 
     def _finish_runner(self) -> None:
-        if self._stretch_open:
+        if self._stretches.open:
             return
         if self._runner is None:
             self._finish()
@@ -283,7 +306,7 @@ class Supervisor:
             return
         self._wants_runner = False
         runner = self._runner = RunnerHandle(process.nameless_file("stacks"))
-        self._failures_before = 0
+        self._stretches.count_from(0)
         self._asked_at = time.monotonic()
         self._watch.enter("start")
         runner.send(self._order_for_runner(self._hold))
@@ -305,7 +328,7 @@ class Supervisor:
             caches=hold.caches(),
             barred=self._restarts.barred,
         )
-        return site.for_runner(order, self._run, there)
+        return site.for_runner(order, self._stretches.run, there)
 
     def _read_starter(self) -> None:
         for said in self._starter.read():
@@ -342,7 +365,7 @@ class Supervisor:
         elif runner.current >= 0:
             self._watch.enter("test", runner.current)
         elif self._watch.phase == "test" or runner.rests:
-            done = self._finishing and not self._stretch_open
+            done = self._finishing and not self._stretches.open
             self._watch.enter("end" if done or self._gives_way else "idle")
 
     def _read_runner_first(self) -> None:
@@ -359,9 +382,8 @@ class Supervisor:
         if batch.waits and self._runner is not None:
             self._runner.send(orders.Shown())
         if batch.stretch_ended:
-            self._stretch_open = False
-            self._idle_since = time.monotonic()
-            if self._finishing and self._runner is not None:
+            self._next_stretch()
+            if self._finishing and not self._stretches.open and self._runner is not None:
                 self._runner.send(orders.Finish())
         if batch.current == events.FAILED and self._runner is not None:
             said = b"".join(tail.take() for tail in self._runner.tails.values())
@@ -420,7 +442,7 @@ class Supervisor:
             runner.following = runner.current + 1
             self._restarts.progressed()
             return
-        if runner.spoilt or self._gives_way or (self._finishing and not self._stretch_open):
+        if runner.spoilt or self._gives_way or (self._finishing and not self._stretches.open):
             if self._stop_at is None:
                 self._tell_end(runner, end, "it did not come to its end:")
             return
@@ -434,7 +456,7 @@ class Supervisor:
             self._emit(events.Note(why.partition(b"\n")[0]))
         else:
             self._emit(events.StartFailed(why))
-            self._stretch_open = False
+            self._stretches.open = False
             self._finishing = True
 
     def _tell_end(
@@ -453,22 +475,19 @@ class Supervisor:
             self._gives_way = False
             if self._hold is not None:
                 self._hold.give_back()
-            if self._stretch_open:
+            if self._stretches.open:
                 self._start_runner()
             elif self._finishing:
                 self._finish()
             return
-        if self._stretch_open and (runner.spoilt or not runner.over):
-            spent = runner.failures - self._failures_before
-            left = self._run.failures - spent if self._run.failures else 0
-            first = max(runner.following, self._run.first)
-            if first < self._run.last and (left > 0 or not self._run.failures):
-                self._run = orders.Run(first, self._run.last, max(left, 0), self._run.following)
+        if self._stretches.open and (runner.spoilt or not runner.over):
+            why = self._stretches.go_on(runner.following, runner.failures)
+            if why is None:
                 self._start_runner()
+            else:
+                self._end_stretch(why)
+            if self._stretches.open:
                 return
-            self._stretch_open = False
-            reason = "" if first >= self._run.last else "stopping after failures"
-            self._emit(events.StretchEnded(to_text(reason)))
         ended = runner.over and not runner.spoilt
         if self._finishing or ended or self._restarts.exhausted:
             self._finish()
@@ -478,22 +497,3 @@ class Supervisor:
         if self._runner is not None:
             self._drain(self._runner)
         self._client.over = True
-
-
-def serve(inward: int, outward: int, starter: start.Zygote | start.Spawning, scratch: str) -> int:
-    """Serve one order on two descriptors, and leave nothing behind.
-
-    :param starter: starts the runners. :param scratch: this process's folder, removed at the end.
-    :return: the exit status.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    supervisor = Supervisor(inward, outward, starter, scratch)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        supervisor.serve()
-    except RemoteGpuError as error:
-        sys.stderr.write(f"pytest_remotegpu.worker: {error}\n")
-        return 1
-    finally:
-        supervisor.close()
-    return 0

@@ -239,7 +239,7 @@ class Modal:
             "asked": time.time(),
             "seconds": round(limit) + GRACE,
             "workers": max(MOST_CONTAINERS, self._site.workers),
-            "idle": IDLE if "idle" not in self._site.chosen else self._site.idle,
+            "idle": self._idle,
             "wait": self._site.wait,
             "delay": min(MOST_BACKOFF, 2.0 ** (self._losses - 1)) if self._losses else 0.0,
             "preload": [*PRELOAD, *self._site.preload],
@@ -260,6 +260,11 @@ class Modal:
 
     def _courier(self) -> Courier:
         return Courier(self._site.executable, self, self._variables)
+
+    @property
+    def _idle(self) -> float:
+        """Seconds that a container stays without work."""
+        return self._site.idle if "idle" in self._site.chosen else IDLE
 
     # what couriers say
 
@@ -286,11 +291,10 @@ class Modal:
 
     def price(self, shape: Shape) -> Price | None:
         """Give the price of one container, by the dearest type that it may get."""
-        prices = [
-            table.usd_per_hour(card.name, shape.count) for card in spec.choose(self._named, shape)
-        ]
-        known = [price for price in prices if price is not None]
-        return Price(max(known), table.DATE) if known and len(known) == len(prices) else None
+        names = [card.name for card in spec.choose(self._named, shape)]
+        return (
+            table.price(names, shape.count, self._site.prices, after=self._idle) if names else None
+        )
 
 
 def _more() -> dict[str, str]:

@@ -1,0 +1,50 @@
+"""What a lane is asked for, and what becomes of tests that no lane could run.
+
+Values only; knows neither workers nor the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.summary import RunSummary
+
+__all__ = ["NOTHING_FOLLOWS", "Following", "Stretch", "fail_all"]
+
+NOTHING_FOLLOWS: Final = "nothing"
+Following = Shipped | Literal["nothing"] | None
+"""The test that will run after those of a stretch; ``None`` where that is not known."""
+
+
+@dataclass
+class Stretch:
+    """Tests that were asked for: to stop after so many failures (0: never), and what follows."""
+
+    tests: list[Shipped]
+    failures: int = 0
+    following: Following = None
+
+
+def fail_all(
+    tests: Iterable[Shipped], cause: str, verdict: str, summary: RunSummary
+) -> list[Shipped]:
+    """Make those that have no verdict errors that say why; the first one says it whole.
+
+    :param verdict: as :meth:`Shipped.fail` takes it.
+    :return: those.
+    """
+    head, *more = cause.splitlines() or [cause]
+    summary.blame(head)
+    text = f"not run: {head}" + ("\n" + "\n".join(more) if more else "")
+    left = [test for test in tests if not test.done]
+    if not left:  # no test can say so
+        summary.fail(head)
+    for test in left:
+        test.started = False
+        test.reports.clear()
+        test.fail(text, verdict=verdict)
+        text = f"not run: {head}"
+    return left
