@@ -8,14 +8,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pytest_remotegpu.errors import RemoteGpuError
+from pytest_remotegpu.manifest import NO_CONTENT, Manifest
 from pytest_remotegpu.snapshot import git, globs, guards
 
 __all__ = ["Entry", "Rules", "Snapshot", "SnapshotError", "printable"]
+
+
+_HEX: Final = re.compile("[0-9a-f]{64}")
 
 
 class SnapshotError(RemoteGpuError):
@@ -55,14 +61,14 @@ class Entry:
 class Snapshot:
     """The files of one root as they were when they were read.
 
-    ``root`` is absolute, links resolved. ``entries`` are sorted by path. ``left_out`` pairs a path,
+    ``root`` is absolute, links resolved. ``manifest`` lists the files; ``entries`` are its lines. ``left_out`` pairs a path,
     or the folder above many, with the reason; what git ignores is not in it. ``lfs_pointers`` are
     the files sent whose content was never fetched from Git LFS. ``notes`` are sentences for the
     user to see.
     """
 
     root: Path
-    entries: tuple[Entry, ...]
+    manifest: Manifest
     left_out: tuple[tuple[str, str], ...]
     lfs_pointers: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -70,16 +76,32 @@ class Snapshot:
     @property
     def size(self) -> int:
         """The sum of all files' sizes in bytes; equal contents count each time."""
-        return sum(entry.size for entry in self.entries)
+        return self.manifest.size
 
     @functools.cached_property
-    def _by_digest(self) -> dict[str, Entry]:
-        return {entry.digest: entry for entry in self.entries if entry.link is None}
+    def entries(self) -> tuple[Entry, ...]:
+        """The files and links, sorted by path."""
+        return tuple(Entry(*line) for line in self.manifest)
+
+    @functools.cached_property
+    def _by_digest(self) -> dict[bytes, int]:
+        """The place of one file for each content."""
+        whole = self.manifest
+        return {whole.raw_digest(place): place for place in range(len(whole))}
+
+    def has(self, digest: str) -> bool:
+        """Whether it is the digest of one of the files, or of the manifest."""
+        return digest == self.manifest.digest or self._place(digest) is not None
+
+    def _place(self, digest: str) -> int | None:
+        known = _HEX.fullmatch(digest) is not None
+        raw = bytes.fromhex(digest) if known else NO_CONTENT
+        return self._by_digest.get(raw) if raw != NO_CONTENT else None
 
     @functools.cached_property
     def _present(self) -> frozenset[str]:
         """Every entry's path, and every folder above one."""
-        paths = [Path(entry.path) for entry in self.entries]
+        paths = map(Path, self.manifest.paths)
         return frozenset(here.as_posix() for path in paths for here in (path, *path.parents))
 
     def read(self, digest: str) -> bytes:
@@ -87,14 +109,16 @@ class Snapshot:
 
         :raises SnapshotError: no entry has this digest, or its file no longer has this content
         """
-        entry = self._by_digest.get(digest)
-        if entry is None:
+        if digest == self.manifest.digest:
+            return self.manifest.encoded
+        place = self._place(digest)
+        if place is None:
             raise SnapshotError(f"the snapshot of {str(self.root)!r} has no content {digest!r}")
-        path = entry.path
+        path = self.manifest.paths[place]
         try:
             with (self.root / path).open("rb") as file:
                 # a log that grows meanwhile still begins with what it was
-                content = file.read(entry.size)
+                content = file.read(self.manifest.sizes[place])
         except OSError as error:
             raise SnapshotError(
                 f"{path!r} can't be read any more ({error.strerror}); run again"
