@@ -18,8 +18,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["ABSENT", "COARSE_TICK", "CTIME", "MODE", "RELIABLE", "SIZE", "WIDTH", "Stamp", "is_fresh", "now", "of"]
-__all__ += ["pick", "survey"]
+__all__ = ["ABSENT", "COARSE_TICK", "CTIME", "MODE", "RELIABLE", "SIZE", "WIDTH", "Stamp", "differing"]
+__all__ += ["is_fresh", "now", "of", "pick", "survey"]
 
 Stamp = tuple[int, int, int, int, int]
 """Modification time, size, inode, time of change, mode."""
@@ -103,3 +103,20 @@ def now(folder: str) -> int:
             return min(here, os.fstat(file.fileno()).st_ctime_ns)
     except OSError:
         return here
+
+
+def differing(now: array[int], before: array[int]) -> list[int]:
+    """Give the places at which two surveys of the same paths differ."""
+    pending = [(0, len(now) // WIDTH)]
+    found: list[int] = []
+    while pending:  # halves that are equal are equal as bytes, and mostly all but one are
+        first, last = pending.pop()
+        one, other = now[first * WIDTH : last * WIDTH], before[first * WIDTH : last * WIDTH]
+        if one.tobytes() == other.tobytes():
+            continue
+        if last - first == 1:
+            found.append(first)
+        else:
+            middle = (first + last) // 2
+            pending += [(first, middle), (middle, last)]
+    return found

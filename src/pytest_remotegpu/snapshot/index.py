@@ -64,7 +64,7 @@ class Index(msgspec.Struct, array_like=True):
     """One snapshot as it is remembered.
 
     ``at`` is when it was begun, by the clock of its file system. ``steady`` says whether the rest
-    of the fields are all that its list of files depends on: git's ``listings``, the ``folders``
+    of the fields are all that its list of files depends on: git's ``listings`` by their digests, the ``folders``
     (with ``folder_stamps``; ``environments`` are those that are virtual environments) and, of the
     ``walked`` ones, each name; and that nothing is at the ``absent`` paths. ``left_out`` and
     ``notes`` are what the names alone gave.
@@ -77,7 +77,7 @@ class Index(msgspec.Struct, array_like=True):
     exclude: tuple[str, ...]
     at: int
     steady: bool
-    listings: dict[str, bytes]
+    listings: dict[str, str]
     folders: list[str]
     folder_stamps: bytes
     environments: list[str]
@@ -88,7 +88,9 @@ class Index(msgspec.Struct, array_like=True):
     rows: Rows
 
     @classmethod
-    def blank(cls, package: str, root: Path, include: tuple[str, ...], exclude: tuple[str, ...]) -> Index:
+    def blank(
+        cls, package: str, root: Path, include: tuple[str, ...], exclude: tuple[str, ...]
+    ) -> Index:
         """Make one that knows nothing."""
         rows = Rows([], b"", b"", b"", {}, {})
         key = (_VERSION, package, str(root), include, exclude)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,11 +22,11 @@ _ABSENT_SUBMODULE: Final = "is a submodule not checked out (git submodule update
 class Trace:
     """What the candidates depend on: while none of it changes, they are the same.
 
-    ``listings`` is what git said of each checkout, ``walked`` the folders of which every name
+    ``listings`` has a digest of what git said of each checkout, ``walked`` the folders of which every name
     counts, ``absent`` paths at which nothing was. ``steady`` says whether that is all.
     """
 
-    listings: dict[str, bytes] = field(default_factory=dict)
+    listings: dict[str, str] = field(default_factory=dict)
     walked: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
     steady: bool = True
@@ -70,7 +71,7 @@ def _everything(sieve: Sieve, trace: Trace) -> set[Parts]:
 
 def _checkout(sieve: Sieve, trace: Trace, folder: Parts) -> Iterator[Parts]:
     listing = git.list_files(sieve.root.joinpath(*folder))
-    trace.listings["/".join(folder)] = listing.raw
+    trace.listings["/".join(folder)] = hashlib.sha256(listing.raw).hexdigest()
     for path in listing.files:
         yield (*folder, *path.split("/"))
     for path in listing.checkouts:

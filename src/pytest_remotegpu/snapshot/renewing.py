@@ -7,6 +7,7 @@ while the files are looked at.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from array import array
@@ -31,14 +32,14 @@ def renew(sieve: Sieve, known: Index, at: int) -> Index | None:
     :param at: when this began, by the clock of the file system
     :return: None where the files are to be listed anew
     """
-    asked: list[tuple[git.Question, bytes]] = []
+    asked: list[tuple[git.Question, str]] = []
     try:
-        for folder, raw in known.listings.items():
-            asked.append((git.Question(sieve.root / folder, *git.LISTING), raw))
+        for folder, digest in known.listings.items():
+            asked.append((git.Question(sieve.root / folder, *git.LISTING), digest))
         changed = _changed(sieve.root, known) if _is_in_place(sieve.root, known) else None
         while asked:
-            question, raw = asked.pop()
-            if question.answer() != raw:
+            question, digest = asked.pop()
+            if hashlib.sha256(question.answer()).hexdigest() != digest:
                 return None
     except (git.NoGitError, UsageError):
         return None
@@ -75,27 +76,18 @@ def _changed(root: Path, known: Index) -> tuple[array[int], list[int]] | None:
     now = stamps.survey(str(root), rows.paths)
     before = index.unpacked(rows.stamps)
     times = now[stamps.CTIME :: stamps.WIDTH]
-    oldest = known.at - stamps.COARSE_TICK
-    places = {place for place, time in enumerate(times) if time >= oldest}
-    places = {place for place in places if stamps.is_fresh(times[place], known.at)}
-    if now != before:
-        places.update(_differing(now, before))
+    places: set[int] = set()
+    if times and max(times) >= known.at - stamps.COARSE_TICK:
+        places = {place for place, time in enumerate(times) if stamps.is_fresh(time, known.at)}
+    places.update(stamps.differing(now, before))
     for place in places:
         stamp, old = stamps.pick(now, place), stamps.pick(before, place)
         if stat.S_IFMT(max(stamp[stamps.MODE], 0)) != stat.S_IFMT(max(old[stamps.MODE], 0)):
             return None
-    kinds = {kind for kind in set(rows.flags) if kind & LINK or kind & LEFT and not kind & SECRET}
+    kinds = {kind for kind in set(rows.flags) if kind & LINK or (kind & LEFT and not kind & SECRET)}
     if kinds:  # where a link leads to, and what can't be read, no stamp tells
         places.update(place for place, kind in enumerate(rows.flags) if kind in kinds)
     return now, sorted(places)
-
-
-def _differing(now: array[int], before: array[int]) -> set[int]:
-    return {
-        place
-        for place in range(len(now) // stamps.WIDTH)
-        if stamps.pick(now, place) != stamps.pick(before, place)
-    }
 
 
 def _reread(sieve: Sieve, known: Index, at: int, now: array[int], places: list[int]) -> Index:

@@ -10,7 +10,7 @@ import functools
 import os
 import stat
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -34,8 +34,8 @@ _Found = tuple[str, stamps.Stamp]
 def take(root: Path, rules: Rules, memory: Path | None = None) -> Snapshot:
     """List, judge and hash what travels from a folder, which may be in a git checkout or not.
 
-    :param memory: the file in which the snapshot is remembered; with it, only files that have
-        changed since are read. None to read every file.
+    :param memory: the file in which the last snapshot was remembered, if any: only files that
+        have changed since are read. None to read every file.
     :raises UsageError: the root is no folder, a glob reaches outside it, git finds its repository
         broken, or the files exceed ``rules.max_bytes``
     """
@@ -47,10 +47,12 @@ def take(root: Path, rules: Rules, memory: Path | None = None) -> Snapshot:
     at = stamps.now(str(memory.parent if memory is not None else sieve.root))
     renewed = renewing.renew(sieve, known, at) if known.steady else None
     now = renewed if renewed is not None else _judge_all(sieve, rules, known, at)
-    snapshot = _snapshot(sieve.root, now, rules)
-    if now is not known:
-        index.save(memory, now)
-    return snapshot
+    remember = functools.partial(index.save, memory, now) if now is not known else _nothing
+    return _snapshot(sieve.root, now, rules, remember)
+
+
+def _nothing() -> None:
+    """Remember nothing: it is known already."""
 
 
 @functools.cache
@@ -137,7 +139,9 @@ def _rows(sieve: Sieve, found: list[_Found], known: _Known) -> Rows:
     return rows
 
 
-def _snapshot(root: Path, now: Index, rules: Rules) -> Snapshot:
+def _snapshot(
+    root: Path, now: Index, rules: Rules, remember: Callable[[], None]
+) -> Snapshot:
     manifest = _manifest(now.rows)
     if sum(manifest.sizes) > rules.max_bytes:
         _check_size(list(zip(manifest.sizes, manifest.paths, strict=True)), rules.max_bytes)
@@ -149,6 +153,7 @@ def _snapshot(root: Path, now: Index, rules: Rules) -> Snapshot:
         left_out=tuple(sorted(left_out.items())),
         lfs_pointers=tuple(pointers),
         notes=(*now.notes, *_lfs_note(pointers)),
+        remember=remember,
     )
 
 

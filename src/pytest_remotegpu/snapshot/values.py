@@ -9,8 +9,8 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +64,7 @@ class Snapshot:
     ``root`` is absolute, links resolved. ``manifest`` lists the files; ``entries`` are its lines. ``left_out`` pairs a path,
     or the folder above many, with the reason; what git ignores is not in it. ``lfs_pointers`` are
     the files sent whose content was never fetched from Git LFS. ``notes`` are sentences for the
-    user to see.
+    user to see. ``remember`` writes down what makes the next snapshot quick; it may be left out.
     """
 
     root: Path
@@ -72,6 +72,7 @@ class Snapshot:
     left_out: tuple[tuple[str, str], ...]
     lfs_pointers: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    remember: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def size(self) -> int:
