@@ -340,6 +340,7 @@ class FarSide:
             self._alarm.cancel()
         if self.controller is not None:
             self.controller.close()
+        self._shipping.remember()
         self.summary.artifacts = self._artifacts.count
         self.summary.artifact_names = self._artifacts.names()
         self.summary.artifacts_dir = str(self._artifacts.root)

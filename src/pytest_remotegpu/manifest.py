@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -57,6 +58,10 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
     changed: _Columns
     removed: list[str]
+
+    def lines(self) -> Iterator[Line]:
+        """Give the lines to put in."""
+        return iter(Manifest(self.changed))
 
     def encode(self) -> bytes:
         """Give it as bytes."""
@@ -124,7 +129,7 @@ class Manifest:
         :raises ProtocolError: where that is so.
         """
         paths = self._columns.paths
-        for before, after in zip(paths, paths[1:], strict=False):
+        for before, after in itertools.pairwise(paths):
             if before >= after:
                 raise ProtocolError(f"{after!r} comes twice, or out of order, in a manifest")
 
@@ -207,7 +212,7 @@ class Manifest:
         return Delta(_columns(map(self.line, places)), removed)
 
     def _differs(self, base: Manifest, here: int, there: int) -> bool:
-        mine, others = self._columns, base._columns  # noqa: SLF001 -- of the same class
+        mine, others = self._columns, base._columns
         return (
             self.raw_digest(here) != base.raw_digest(there)
             or mine.executable[here] != others.executable[there]
@@ -245,9 +250,7 @@ class Manifest:
             if line.link is not None:
                 links[line.path] = line.link
         links = dict(sorted(links.items()))
-        return Manifest(
-            _Columns(columns.paths, bytes(digests), sizes, bytes(executable), links)
-        )
+        return Manifest(_Columns(columns.paths, bytes(digests), sizes, bytes(executable), links))
 
 
 def _columns(lines: Iterable[Line]) -> _Columns:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,15 +18,15 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import environment, snapshot
+from pytest_remotegpu import environment, snapshot, trees
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
-from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.trees import Sent
 
 __all__ = ["Sender", "Shipping", "Start"]
 
@@ -115,13 +116,36 @@ class Shipping:
         rules = snapshot.Rules(
             self._settings.include, self._settings.exclude, self._settings.max_upload
         )
-        self.snapshot = snapshot.take(self._config.rootpath, rules)
+        self.snapshot = snapshot.take(self._config.rootpath, rules, self._memory())
         self.notes += self.snapshot.notes
         if not Path(self.start.cwd).is_relative_to(self._config.rootpath):
             raise UsageError(
                 f"the working directory {self.start.cwd!r} is outside the project "
                 f"{str(self._config.rootpath)!r}, which is what is sent; run pytest inside it"
             )
+
+    def _memory(self) -> Path | None:
+        """Name the file in which the last snapshot is remembered, in pytest's cache."""
+        cache = getattr(self._config, "cache", None)
+        try:
+            return None if cache is None else Path(cache.mkdir("remotegpu"), "snapshot")
+        except OSError:
+            return None
+
+    def supply(
+        self, digests: Iterable[str], send: Callable[..., None], note: Callable[[str], None]
+    ) -> Sent:
+        """Send contents that a far side lacks.
+
+        :param send: takes messages. :param note: takes what the user should know.
+        :raises ProtocolError: for contents that are no part of what was announced.
+        """
+        return trees.supply(self.snapshot, digests, send, note)
+
+    def remember(self) -> None:
+        """Write down what makes the next session's snapshot quick."""
+        if self.snapshot is not None:
+            self.snapshot.remember()
 
     def environ(self) -> dict[str, str]:
         """Give the variables for the far side, as hooks have left them."""
@@ -165,9 +189,7 @@ class Shipping:
             gpus=worker.shape.count,
             cwd=self.start.cwd if here else str(Path(self.start.cwd).relative_to(root)),
             root=str(root),
-            tree=None
-            if self.snapshot is None
-            else [_file(entry) for entry in self.snapshot.entries],
+            tree=None if self.snapshot is None else self._tree(self.snapshot),
             variables=({} if here else draft["variables"]) | dict(worker.shape.env),
             environ=draft["variables"] if here else None,
             options=self._options(draft["args"], self._collection.files(items), workers),
@@ -177,6 +199,10 @@ class Shipping:
             needs=_needs(worker.shape),
             limits=self._limits(tests),
         )
+
+    def _tree(self, taken: snapshot.Snapshot) -> orders.Tree:
+        root = self._config.rootpath
+        return trees.announce(taken, f"{socket.gethostname()}:{root}", root.name)
 
     def _limits(self, tests: list[Shipped]) -> orders.Limits:
         own = {place: test.timeout for place, test in enumerate(tests) if test.timeout is not None}
@@ -291,11 +317,6 @@ def _needs(shape: Shape) -> orders.Needs:
         min_memory_gib=shape.min_memory_gib,
         min_capability=shape.min_capability,
     )
-
-
-def _file(entry: snapshot.Entry) -> orders.File:
-    link = None if entry.link is None else to_text(entry.link)
-    return orders.File(to_text(entry.path), entry.digest, entry.size, entry.mode, link)
 
 
 def _is_plain(value: Any) -> bool:

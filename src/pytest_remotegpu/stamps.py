@@ -18,8 +18,18 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["ABSENT", "COARSE_TICK", "CTIME", "MODE", "RELIABLE", "SIZE", "WIDTH", "Stamp", "differing"]
-__all__ += ["is_fresh", "now", "of", "pick", "survey"]
+__all__ = [
+    "ABSENT",
+    "COARSE_TICK",
+    "CTIME",
+    "MODE",
+    "RELIABLE",
+    "SIZE",
+    "WIDTH",
+    "Stamp",
+    "differing",
+]
+__all__ += ["fresh", "is_fresh", "now", "of", "pick", "survey"]
 
 Stamp = tuple[int, int, int, int, int]
 """Modification time, size, inode, time of change, mode."""
@@ -120,3 +130,10 @@ def differing(now: array[int], before: array[int]) -> list[int]:
             middle = (first + last) // 2
             pending += [(first, middle), (middle, last)]
     return found
+
+
+def fresh(times: array[int], at: int) -> list[int]:
+    """Give the places of those times of change that are too fresh; see :func:`is_fresh`."""
+    if not times or max(times) < at - COARSE_TICK:
+        return []
+    return [place for place, time in enumerate(times) if is_fresh(time, at)]

@@ -21,7 +21,8 @@ behind. Nothing stays behind silently, except what git ignores: `Snapshot.left_o
 `Snapshot.why_left_out` answers for both.
 """
 
+from pytest_remotegpu.snapshot.packing import Gone, Packed, Piece, pack
 from pytest_remotegpu.snapshot.taking import take
 from pytest_remotegpu.snapshot.values import Entry, Rules, Snapshot, SnapshotError
 
-__all__ = ["Entry", "Rules", "Snapshot", "SnapshotError", "take"]
+__all__ = ["Entry", "Gone", "Packed", "Piece", "Rules", "Snapshot", "SnapshotError", "pack", "take"]

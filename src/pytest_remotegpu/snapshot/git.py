@@ -85,7 +85,7 @@ class Question:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._folder = folder
         # files, since a pipe that nobody reads would have git wait
-        self._out, self._err = TemporaryFile(), TemporaryFile()
+        self._out, self._err = TemporaryFile(), TemporaryFile()  # noqa: SIM115 -- closed by answer
         try:
             self._process = subprocess.Popen(
                 ["git", *arguments],  # noqa: S607 -- git is wherever the user has it

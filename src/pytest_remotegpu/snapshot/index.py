@@ -64,10 +64,10 @@ class Index(msgspec.Struct, array_like=True):
     """One snapshot as it is remembered.
 
     ``at`` is when it was begun, by the clock of its file system. ``steady`` says whether the rest
-    of the fields are all that its list of files depends on: git's ``listings`` by their digests, the ``folders``
-    (with ``folder_stamps``; ``environments`` are those that are virtual environments) and, of the
-    ``walked`` ones, each name; and that nothing is at the ``absent`` paths. ``left_out`` and
-    ``notes`` are what the names alone gave.
+    of the fields are all that its list of files depends on: git's ``listings`` by their digests,
+    the ``folders`` (with ``folder_stamps``; ``environments`` are those that are virtual
+    environments) and, of the ``walked`` ones, each name; and that nothing is at the ``absent``
+    paths. ``left_out`` and ``notes`` are what the names alone gave.
     """
 
     version: int
@@ -94,7 +94,7 @@ class Index(msgspec.Struct, array_like=True):
         """Make one that knows nothing."""
         rows = Rows([], b"", b"", b"", {}, {})
         key = (_VERSION, package, str(root), include, exclude)
-        return cls(*key, 0, False, {}, [], b"", [], [], [], {}, [], rows)  # noqa: FBT003
+        return cls(*key, 0, False, {}, [], b"", [], [], [], {}, [], rows)
 
     def is_like(self, other: Index) -> bool:
         """Whether both are of the same root under the same rules, by the same code."""

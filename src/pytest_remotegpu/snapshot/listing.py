@@ -22,8 +22,8 @@ _ABSENT_SUBMODULE: Final = "is a submodule not checked out (git submodule update
 class Trace:
     """What the candidates depend on: while none of it changes, they are the same.
 
-    ``listings`` has a digest of what git said of each checkout, ``walked`` the folders of which every name
-    counts, ``absent`` paths at which nothing was. ``steady`` says whether that is all.
+    ``listings`` has a digest of what git said of each checkout, ``walked`` the folders of which
+    every name counts, ``absent`` paths at which nothing was. ``steady`` says whether that is all.
     """
 
     listings: dict[str, str] = field(default_factory=dict)

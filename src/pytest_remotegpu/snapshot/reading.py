@@ -57,7 +57,9 @@ def read_file(path: str) -> Content | str:
             if stamps.of(before) == stamps.of(after):
                 small = after.st_size < _LFS_POINTER_BELOW
                 pointer = small and head.startswith(_LFS_POINTER)
-                return Content(digest, stamps.of(after), guards.of_content(head) is not None, pointer)
+                return Content(
+                    digest, stamps.of(after), guards.of_content(head) is not None, pointer
+                )
     except (FileNotFoundError, NotADirectoryError):
         return _VANISHED
     except OSError as error:

@@ -75,10 +75,7 @@ def _changed(root: Path, known: Index) -> tuple[array[int], list[int]] | None:
     rows = known.rows
     now = stamps.survey(str(root), rows.paths)
     before = index.unpacked(rows.stamps)
-    times = now[stamps.CTIME :: stamps.WIDTH]
-    places: set[int] = set()
-    if times and max(times) >= known.at - stamps.COARSE_TICK:
-        places = {place for place, time in enumerate(times) if stamps.is_fresh(time, known.at)}
+    places = set(stamps.fresh(now[stamps.CTIME :: stamps.WIDTH], known.at))
     places.update(stamps.differing(now, before))
     for place in places:
         stamp, old = stamps.pick(now, place), stamps.pick(before, place)
@@ -91,9 +88,7 @@ def _changed(root: Path, known: Index) -> tuple[array[int], list[int]] | None:
 
 
 def _reread(sieve: Sieve, known: Index, at: int, now: array[int], places: list[int]) -> Index:
-    rows = Rows(
-        known.rows.paths, b"", b"", b"", dict(known.rows.links), dict(known.rows.reasons)
-    )
+    rows = Rows(known.rows.paths, b"", b"", b"", dict(known.rows.links), dict(known.rows.reasons))
     digests, flags = bytearray(known.rows.digests), bytearray(known.rows.flags)
     for place in places:
         path = rows.paths[place]

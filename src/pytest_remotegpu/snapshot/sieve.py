@@ -60,7 +60,9 @@ class Sieve:
     def folders(self) -> dict[str, bool]:
         """Give the folders that were looked at, and of each whether it is a virtual environment."""
         return {
-            "/".join(path): any(at == len(path) - 1 and why == guards.ENVIRONMENT for at, why in known.guarded)
+            "/".join(path): any(
+                at == len(path) - 1 and why == guards.ENVIRONMENT for at, why in known.guarded
+            )
             for path, known in self._folders.items()
         }
 

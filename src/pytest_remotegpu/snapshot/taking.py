@@ -48,7 +48,8 @@ def take(root: Path, rules: Rules, memory: Path | None = None) -> Snapshot:
     renewed = renewing.renew(sieve, known, at) if known.steady else None
     now = renewed if renewed is not None else _judge_all(sieve, rules, known, at)
     remember = functools.partial(index.save, memory, now) if now is not known else _nothing
-    return _snapshot(sieve.root, now, rules, remember)
+    base = _manifest(known.rows) if known.rows.paths else None
+    return _snapshot(sieve.root, now, rules, base, remember)
 
 
 def _nothing() -> None:
@@ -140,7 +141,7 @@ def _rows(sieve: Sieve, found: list[_Found], known: _Known) -> Rows:
 
 
 def _snapshot(
-    root: Path, now: Index, rules: Rules, remember: Callable[[], None]
+    root: Path, now: Index, rules: Rules, base: Manifest | None, remember: Callable[[], None]
 ) -> Snapshot:
     manifest = _manifest(now.rows)
     if sum(manifest.sizes) > rules.max_bytes:
@@ -153,6 +154,7 @@ def _snapshot(
         left_out=tuple(sorted(left_out.items())),
         lfs_pointers=tuple(pointers),
         notes=(*now.notes, *_lfs_note(pointers)),
+        base=base,
         remember=remember,
     )
 
@@ -161,7 +163,9 @@ def _manifest(rows: Rows) -> Manifest:
     numbers = index.unpacked(rows.stamps)
     paths, digests = rows.paths, rows.digests
     sizes = numbers[stamps.SIZE :: stamps.WIDTH].tolist()
-    executable = bytearray(bool(mode & stat.S_IXUSR) for mode in numbers[stamps.MODE :: stamps.WIDTH])
+    executable = bytearray(
+        bool(mode & stat.S_IXUSR) for mode in numbers[stamps.MODE :: stamps.WIDTH]
+    )
     for path in rows.links:
         place = bisect.bisect_left(paths, path)
         sizes[place] = executable[place] = 0

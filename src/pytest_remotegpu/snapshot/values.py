@@ -61,10 +61,11 @@ class Entry:
 class Snapshot:
     """The files of one root as they were when they were read.
 
-    ``root`` is absolute, links resolved. ``manifest`` lists the files; ``entries`` are its lines. ``left_out`` pairs a path,
-    or the folder above many, with the reason; what git ignores is not in it. ``lfs_pointers`` are
-    the files sent whose content was never fetched from Git LFS. ``notes`` are sentences for the
-    user to see. ``remember`` writes down what makes the next snapshot quick; it may be left out.
+    ``root`` is absolute, links resolved. ``manifest`` lists the files; ``entries`` are its lines.
+    ``left_out`` pairs a path, or the folder above many, with the reason; what git ignores is not in
+    it. ``lfs_pointers`` are the files sent whose content was never fetched from Git LFS. ``notes``
+    are sentences for the user to see. ``base`` is the list of the snapshot that was remembered
+    last; ``remember`` writes down what makes the next one quick, and may be left out.
     """
 
     root: Path
@@ -72,6 +73,7 @@ class Snapshot:
     left_out: tuple[tuple[str, str], ...]
     lfs_pointers: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    base: Manifest | None = None
     remember: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
     @property
@@ -93,6 +95,11 @@ class Snapshot:
     def has(self, digest: str) -> bool:
         """Whether it is the digest of one of the files, or of the manifest."""
         return digest == self.manifest.digest or self._place(digest) is not None
+
+    def in_order(self, digests: Iterable[str]) -> list[str]:
+        """Sort digests so that the contents of neighbouring files come one after the other."""
+        places = {digest: self._place(digest) for digest in digests}
+        return sorted(places, key=lambda digest: -1 if (at := places[digest]) is None else at)
 
     def _place(self, digest: str) -> int | None:
         known = _HEX.fullmatch(digest) is not None

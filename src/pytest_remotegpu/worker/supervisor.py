@@ -24,7 +24,8 @@ from pytest_remotegpu.worker.client import Client
 from pytest_remotegpu.worker.hold import POLL, Hold
 from pytest_remotegpu.worker.restarts import Restarts
 from pytest_remotegpu.worker.run import RunnerHandle
-from pytest_remotegpu.worker.source import Source
+from pytest_remotegpu.worker.source import Source, home
+from pytest_remotegpu.worker.tree import TreeError
 from pytest_remotegpu.worker.watch import Watch
 
 __all__ = ["Supervisor", "serve"]
@@ -158,6 +159,8 @@ class Supervisor:
             self._runner.close()
         if self._hold is not None:
             self._hold.close()
+        if self._source is not None:
+            self._source.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     # towards the user's side
@@ -185,9 +188,8 @@ class Supervisor:
                 self._take_order(message)
             case orders.Run():
                 self._take_run(message)
-            case orders.Blob() if self._source is not None:
-                self._source.put(message)
-                self._begin_when_complete()
+            case orders.Blob() | orders.Pack() if self._source is not None:
+                self._begin_when_complete(message)
             case orders.Values() if self._runner is not None:
                 self._runner.send(message)
             case orders.Finish():
@@ -208,21 +210,19 @@ class Supervisor:
             self._refuse(str(error))
             return
         if order.tree is not None:
-            self._source = Source(self._scratch, Path(order.root).name, order.tree)
-            if missing := self._source.missing():
-                self._emit(events.Need(missing))
+            self._source = Source(home(os.environ), self._scratch, order.tree)
         self._begin_when_complete()
 
     def _refuse(self, text: str) -> None:
         self._emit(events.StartFailed(to_text(text)))
         self._finish()
 
-    def _begin_when_complete(self) -> None:
-        if self._source is not None:
-            if self._source.missing():
-                return
-            self._source.build()
-        self._start_runner()
+    def _begin_when_complete(self, *came: orders.Blob | orders.Pack) -> None:
+        try:
+            if self._source is None or self._source.go_on(self._emit, *came):
+                self._start_runner()
+        except TreeError as error:
+            self._refuse(f"the project's files can't be laid out there: {error}")
 
     def _take_run(self, run: orders.Run) -> None:
         self._run = run
@@ -290,7 +290,8 @@ class Supervisor:
         self._selector.register(runner.channel, selectors.EVENT_READ, self._read_runner)
         for fd in runner.outputs:
             self._selector.register(fd, selectors.EVENT_READ, self._read_runner_first)
-        pid = self._starter.start(runner.ends, self._hold.locks)
+        locks = [*self._hold.locks, *(self._source.locks if self._source is not None else ())]
+        pid = self._starter.start(runner.ends, locks)
         if pid:
             runner.started(pid)
 
