@@ -11,6 +11,7 @@ import bisect
 import functools
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -26,6 +27,10 @@ NO_CONTENT: Final = bytes(DIGEST)
 """The digest of a link."""
 _EXECUTABLE: Final = 0o100
 MOST_LINES: Final = 5_000_000
+_HEX: Final = re.compile("[0-9a-f]{64}")
+_NO_HEX: Final = NO_CONTENT.hex()
+_FEW: Final = 32
+"""Searches that are made one by one; for more a table pays."""
 
 
 class Line(NamedTuple):
@@ -92,6 +97,7 @@ class Manifest:
         if lengths != (count * DIGEST, count, count) or count > MOST_LINES:
             raise ProtocolError(f"a manifest of {count} files has columns of other lengths")
         self._columns = columns
+        self._searches = 0
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Manifest:
@@ -111,16 +117,18 @@ class Manifest:
         return cls(_Columns(paths, digests, sizes, executable, links))
 
     @classmethod
-    def decode(cls, data: bytes) -> Manifest:
-        """Undo :meth:`encode`.
+    def decode(cls, data: bytes, *, known: bool = False) -> Manifest:
+        """Undo :attr:`encoded`.
 
+        :param known: whether these very bytes were decoded before.
         :raises ProtocolError: where it is none, or not in the one form that it may have.
         """
         try:
             made = cls(_COLUMNS.decode(data))
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             raise ProtocolError(f"no manifest: {error}") from None
-        made.check_order()
+        if not known:
+            made.check_order()
         return made
 
     def check_order(self) -> None:
@@ -184,23 +192,29 @@ class Manifest:
         index = bisect.bisect_left(self._columns.paths, path)
         return index if self._columns.paths[index : index + 1] == [path] else None
 
+    def find(self, digest: str) -> int | None:
+        """Find a file by the digest of its content; any of several."""
+        if not _HEX.fullmatch(digest) or digest == _NO_HEX:
+            return None
+        raw = bytes.fromhex(digest)
+        self._searches += 1
+        if self._searches > _FEW:
+            return self._by_digest.get(raw)
+        at = self._columns.digests.find(raw)
+        while at % DIGEST and at >= 0:
+            at = self._columns.digests.find(raw, at + 1)
+        return None if at < 0 else at // DIGEST
+
     @functools.cached_property
-    def by_digest(self) -> dict[str, int]:
-        """The size of each content by its digest, links left out."""
-        data = self._columns.digests.hex()
-        cuts = [data[at : at + 2 * DIGEST] for at in range(0, len(data), 2 * DIGEST)]
-        found = dict(zip(cuts, self._columns.sizes, strict=True))
-        if self._columns.links:
-            found.pop(NO_CONTENT.hex(), None)
-        return found
+    def _by_digest(self) -> dict[bytes, int]:
+        return {self.raw_digest(place): place for place in range(len(self))}
 
     # differences
 
     def since(self, base: Manifest) -> Delta:
         """Say what makes this manifest of another one."""
         if self.paths == base.paths:
-            places = [index for index in range(len(self)) if self._differs(base, index, index)]
-            return Delta(_columns(map(self.line, places)), [])
+            return Delta(_columns(map(self.line, self._differing(base))), [])
         there = {path: index for index, path in enumerate(base.paths)}
         mine = set(self.paths)
         places = [
@@ -210,6 +224,28 @@ class Manifest:
         ]
         removed = [path for path in base.paths if path not in mine]
         return Delta(_columns(map(self.line, places)), removed)
+
+    def _differing(self, base: Manifest) -> list[int]:
+        """Give the places at which two manifests of the same paths differ."""
+        if self._columns.links != base._columns.links:
+            return [place for place in range(len(self)) if self._differs(base, place, place)]
+        pending = [(0, len(self))]
+        found: list[int] = []
+        while pending:  # halves that are equal are equal as a whole, and mostly all but one are
+            first, last = pending.pop()
+            if self._part(first, last) == base._part(first, last):
+                continue
+            if last - first == 1:
+                found.append(first)
+            else:
+                middle = (first + last) // 2
+                pending += [(first, middle), (middle, last)]
+        return sorted(found)
+
+    def _part(self, first: int, last: int) -> tuple[bytes, bytes, list[int]]:
+        columns = self._columns
+        digests = columns.digests[first * DIGEST : last * DIGEST]
+        return digests, columns.executable[first:last], columns.sizes[first:last]
 
     def _differs(self, base: Manifest, here: int, there: int) -> bool:
         mine, others = self._columns, base._columns

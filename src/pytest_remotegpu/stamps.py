@@ -134,6 +134,8 @@ def differing(now: array[int], before: array[int]) -> list[int]:
 
 def fresh(times: array[int], at: int) -> list[int]:
     """Give the places of those times of change that are too fresh; see :func:`is_fresh`."""
-    if not times or max(times) < at - COARSE_TICK:
+    oldest = at - COARSE_TICK
+    if not times or max(times) < oldest:
         return []
-    return [place for place, time in enumerate(times) if is_fresh(time, at)]
+    late = [place for place, time in enumerate(times) if time >= oldest]
+    return [place for place in late if is_fresh(times[place], at)]

@@ -6,12 +6,13 @@ fifth of the time of a gzipped tar, and needs nothing that Python lacks. Knows n
 
 from __future__ import annotations
 
+import functools
 import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pytest_remotegpu.snapshot.values import Snapshot, SnapshotError
@@ -56,25 +57,7 @@ class Gone:
     why: str
 
 
-@dataclass
-class _Batch:
-    """Contents that are to go together."""
-
-    digests: list[str] = field(default_factory=list)
-    parts: list[bytes] = field(default_factory=list)
-    size: int = 0
-
-    def add(self, digest: str, content: bytes) -> None:
-        self.digests.append(digest)
-        self.parts.append(content)
-        self.size += len(content)
-
-    def packed(self) -> list[Packed]:
-        sizes = [len(part) for part in self.parts]
-        return [Packed(self.digests, sizes, zlib.compress(b"".join(self.parts), _LEVEL))]
-
-
-_Parcels = list[Packed] | list[Piece]
+_Parcels = list[Packed | Piece | Gone]
 
 
 def pack(snapshot: Snapshot, digests: Iterable[str]) -> Iterator[Packed | Piece | Gone]:
@@ -85,38 +68,55 @@ def pack(snapshot: Snapshot, digests: Iterable[str]) -> Iterator[Packed | Piece 
     threads = min(os.cpu_count() or 1, 8)
     with ThreadPoolExecutor(threads, thread_name_prefix="remotegpu-pack") as pool:
         working: deque[Future[_Parcels]] = deque()
-        for made in _work(snapshot, snapshot.in_order(digests)):
-            if isinstance(made, Gone):
-                yield made
-                continue
-            working.append(pool.submit(made))
+        for job in _jobs(snapshot, digests):
+            working.append(pool.submit(job))
             while len(working) > 2 * threads or (working and working[0].done()):
                 yield from working.popleft().result()
         while working:
             yield from working.popleft().result()
 
 
-def _work(snapshot: Snapshot, digests: list[str]) -> Iterator[Callable[[], _Parcels] | Gone]:
-    batch = _Batch()
-    for digest in digests:
+def _jobs(snapshot: Snapshot, digests: Iterable[str]) -> Iterator[Callable[[], _Parcels]]:
+    """Give what can be done side by side; of large contents few are in memory at once."""
+    whole = snapshot.manifest
+    places = sorted((-1 if (at := whole.find(name)) is None else at, name) for name in digests)
+    batch: list[tuple[int, str]] = []
+    size = 0
+    for place, digest in places:
+        own = whole.sizes[place] if place >= 0 else len(whole.encoded)
+        if own > SMALL:
+            yield functools.partial(_pieces, snapshot, digest)
+            continue
+        batch.append((place, digest))
+        size += own
+        if size >= TOGETHER:
+            yield functools.partial(_together, snapshot, batch)
+            batch, size = [], 0
+    if batch:
+        yield functools.partial(_together, snapshot, batch)
+
+
+def _together(snapshot: Snapshot, batch: list[tuple[int, str]]) -> _Parcels:
+    digests: list[str] = []
+    parts: list[bytes] = []
+    gone: list[Gone] = []
+    for place, digest in batch:
         try:
-            content = snapshot.read(digest)
+            parts.append(snapshot.read(digest) if place < 0 else snapshot.read_at(place, digest))
         except SnapshotError as error:
-            yield Gone(digest, str(error))
-            continue
-        if len(content) > SMALL:
-            yield lambda digest=digest, content=content: _pieces(digest, content)  # type: ignore[misc]
-            continue
-        batch.add(digest, content)
-        if batch.size >= TOGETHER:
-            yield batch.packed
-            batch = _Batch()
-    if batch.digests:
-        yield batch.packed
+            gone.append(Gone(digest, str(error)))
+        else:
+            digests.append(digest)
+    packed = zlib.compress(b"".join(parts), _LEVEL)
+    return [*gone, *([Packed(digests, list(map(len, parts)), packed)] if parts else [])]
 
 
-def _pieces(digest: str, content: bytes) -> list[Piece]:
-    found = []
+def _pieces(snapshot: Snapshot, digest: str) -> _Parcels:
+    try:
+        content = snapshot.read(digest)
+    except SnapshotError as error:
+        return [Gone(digest, str(error))]
+    found: _Parcels = []
     for start in range(0, len(content), PIECE):
         part = content[start : start + PIECE]
         last = start + PIECE >= len(content)

@@ -58,10 +58,10 @@ def _is_in_place(root: Path, known: Index) -> bool:
     now = stamps.survey(str(root), known.folders)
     before = index.unpacked(known.folder_stamps)
     environments, walked = set(known.environments), set(known.walked)
-    for place, folder in enumerate(known.folders):
+    places = set(stamps.fresh(now[stamps.CTIME :: stamps.WIDTH], known.at))
+    for place in places.union(stamps.differing(now, before)):
+        folder = known.folders[place]
         stamp, old = stamps.pick(now, place), stamps.pick(before, place)
-        if stamp == old and not stamps.is_fresh(stamp[stamps.CTIME], known.at):
-            continue
         same_kind = stat.S_IFMT(max(stamp[stamps.MODE], 0)) == stat.S_IFMT(old[stamps.MODE])
         if folder in walked or not same_kind:
             return False

@@ -163,9 +163,7 @@ def _manifest(rows: Rows) -> Manifest:
     numbers = index.unpacked(rows.stamps)
     paths, digests = rows.paths, rows.digests
     sizes = numbers[stamps.SIZE :: stamps.WIDTH].tolist()
-    executable = bytearray(
-        bool(mode & stat.S_IXUSR) for mode in numbers[stamps.MODE :: stamps.WIDTH]
-    )
+    executable = bytearray([mode >> 6 & 1 for mode in numbers[stamps.MODE :: stamps.WIDTH]])
     for path in rows.links:
         place = bisect.bisect_left(paths, path)
         sizes[place] = executable[place] = 0

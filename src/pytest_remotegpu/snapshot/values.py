@@ -8,20 +8,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import Final
 
 from pytest_remotegpu.errors import RemoteGpuError
-from pytest_remotegpu.manifest import NO_CONTENT, Manifest
+from pytest_remotegpu.manifest import Manifest
 from pytest_remotegpu.snapshot import git, globs, guards
 
 __all__ = ["Entry", "Rules", "Snapshot", "SnapshotError", "printable"]
-
-
-_HEX: Final = re.compile("[0-9a-f]{64}")
 
 
 class SnapshotError(RemoteGpuError):
@@ -86,25 +82,9 @@ class Snapshot:
         """The files and links, sorted by path."""
         return tuple(Entry(*line) for line in self.manifest)
 
-    @functools.cached_property
-    def _by_digest(self) -> dict[bytes, int]:
-        """The place of one file for each content."""
-        whole = self.manifest
-        return {whole.raw_digest(place): place for place in range(len(whole))}
-
     def has(self, digest: str) -> bool:
         """Whether it is the digest of one of the files, or of the manifest."""
-        return digest == self.manifest.digest or self._place(digest) is not None
-
-    def in_order(self, digests: Iterable[str]) -> list[str]:
-        """Sort digests so that the contents of neighbouring files come one after the other."""
-        places = {digest: self._place(digest) for digest in digests}
-        return sorted(places, key=lambda digest: -1 if (at := places[digest]) is None else at)
-
-    def _place(self, digest: str) -> int | None:
-        known = _HEX.fullmatch(digest) is not None
-        raw = bytes.fromhex(digest) if known else NO_CONTENT
-        return self._by_digest.get(raw) if raw != NO_CONTENT else None
+        return digest == self.manifest.digest or self.manifest.find(digest) is not None
 
     @functools.cached_property
     def _present(self) -> frozenset[str]:
@@ -119,14 +99,21 @@ class Snapshot:
         """
         if digest == self.manifest.digest:
             return self.manifest.encoded
-        place = self._place(digest)
+        place = self.manifest.find(digest)
         if place is None:
             raise SnapshotError(f"the snapshot of {str(self.root)!r} has no content {digest!r}")
+        return self.read_at(place, digest)
+
+    def read_at(self, place: int, digest: str) -> bytes:
+        """Return the content of the manifest's line at this place; its digest is checked.
+
+        :raises SnapshotError: its file no longer has this content
+        """
         path = self.manifest.paths[place]
         try:
-            with (self.root / path).open("rb") as file:
+            with open(os.path.join(self.root, path), "rb", buffering=0) as file:  # noqa: PTH118, PTH123 -- one of very many
                 # a log that grows meanwhile still begins with what it was
-                content = file.read(self.manifest.sizes[place])
+                content = _all_of(file, self.manifest.sizes[place])
         except OSError as error:
             raise SnapshotError(
                 f"{path!r} can't be read any more ({error.strerror}); run again"
@@ -181,6 +168,14 @@ class Snapshot:
         if here.is_dir():
             return f"it is empty, or git ignores what it holds{_way_out(name)}"
         return "it is newer than the snapshot; run again"
+
+
+def _all_of(file: FileIO, size: int) -> bytes:
+    """Read so many bytes, unless the file ends before."""
+    content = file.read(size)
+    while len(content) < size and (more := file.read(size - len(content))):
+        content += more
+    return content
 
 
 def _way_out(name: str) -> str:

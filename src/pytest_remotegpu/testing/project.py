@@ -119,7 +119,7 @@ class Project:
     """
 
     root: Path
-    mark: bytes
+    mark: bytes = b"marked"
 
     @classmethod
     def write(cls, root: Path) -> Project:

@@ -73,13 +73,18 @@ class Place:
         with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError, ProtocolError):
             record = _RECORD.decode(self._file.read_bytes())
             if record.version == _VERSION and self.root.is_dir():
-                self.manifest = Manifest.decode(record.manifest)
+                self.manifest = Manifest.decode(record.manifest, known=True)
                 self._record = record
 
     def close(self) -> None:
         """Let others have it."""
         with contextlib.suppress(OSError):
             os.close(self.lock)
+
+    def wants(self, wanted: Manifest, store: Store) -> list[str]:
+        """Give the digests that are lacking if the tree lies there as the record says."""
+        lines = wanted if self.manifest is None else wanted.since(self.manifest).lines()
+        return store.missing(line.digest for line in lines if line.link is None)
 
     def lay_out(self, wanted: Manifest, store: Store) -> list[str]:
         """Make the tree what the manifest says.
@@ -101,7 +106,7 @@ class Place:
         same = wanted.paths == self.manifest.paths
         self._forget()
         try:
-            _clear(self.root, {*delta.removed, *survey.harmed, *changed}, wanted)
+            _clear(self.root, {*delta.removed, *survey.harmed, *changed}, wanted, prune=not same)
             _write(self.root, writing, store)
         except (OSError, TreeError):
             return self._build(wanted, store)
@@ -282,8 +287,11 @@ def _entry(line: Line) -> TreeEntry:
     return TreeEntry(line.path, line.digest, line.mode, line.link)
 
 
-def _clear(root: Path, paths: set[str], wanted: Manifest) -> None:
-    """Take away files that go or are written anew, what was compiled of them, and empty folders."""
+def _clear(root: Path, paths: set[str], wanted: Manifest, *, prune: bool) -> None:
+    """Take away files that go or are written anew, and what was compiled of them.
+
+    :param prune: whether to take away folders as well that hold nothing any more.
+    """
     folders: set[str] = set()
     for path in paths:
         here = root / path
@@ -294,7 +302,7 @@ def _clear(root: Path, paths: set[str], wanted: Manifest) -> None:
                 here.unlink(missing_ok=True)
         _drop_bytecode(here)
         folders.update(_folders([path]))
-    if folders:
+    if prune:
         needed = {"", *_folders(wanted.paths)}
         for folder in sorted(folders - needed):
             if os.path.lexists(root / folder):

@@ -106,6 +106,8 @@ class Source:
             return [self._tree.digest]
         if self._place is None:
             self._place = self._take_place()
+            if lacking := self._place.wants(self._manifest, self._store):
+                return lacking  # before the tree is looked at: that can wait till they are here
         return self._place.lay_out(self._manifest, self._store)
 
     def _take_place(self) -> Place:
@@ -124,11 +126,11 @@ class Source:
             data = unfold(tree.manifest, tree.unfolded, MOST_MANIFEST)
             return self._checked(Manifest.decode(data))
         if (known := self._store.get(tree.digest)) is not None:
-            return Manifest.decode(known)
+            return Manifest.decode(known, known=True)
         base = self._store.get(tree.base) if tree.base else None
         if base is None:
             return None
-        made = Manifest.decode(base).with_changes(Delta.decode(tree.delta))
+        made = Manifest.decode(base, known=True).with_changes(Delta.decode(tree.delta))
         return self._checked(made) if made.digest == tree.digest else None
 
     def _checked(self, manifest: Manifest) -> Manifest:
@@ -174,16 +176,17 @@ class Source:
 
         :raises TreeError: where it is not
         """
-        known = self._sizes().get(digest)
+        known = self._size_of(digest)
         if known is None:
             raise TreeError(f"content {digest!r} came and is no part of the tree")
         if size > known:
             raise TreeError(f"content {digest!r} of {known} bytes came with {size}")
 
-    def _sizes(self) -> Mapping[str, int]:
+    def _size_of(self, digest: str) -> int | None:
         if self._manifest is None:
-            return {self._tree.digest: MOST_MANIFEST}
-        return self._manifest.by_digest
+            return MOST_MANIFEST if digest == self._tree.digest else None
+        place = self._manifest.find(digest)
+        return None if place is None else self._manifest.sizes[place]
 
     def _keep(self, digest: str, content: bytes) -> None:
         if self._manifest is None:
@@ -197,7 +200,9 @@ class Source:
         try:
             self._store.put_small(digest, content)
         except TreeError:
-            if not ageing.make_room(self._kept / "store", needed=set(self._sizes())):
+            if not ageing.make_room(
+                self._kept / "store", needed={line.digest for line in self._manifest or ()}
+            ):
                 raise
             self._store.put_small(digest, content)
 
