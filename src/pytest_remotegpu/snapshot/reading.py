@@ -46,20 +46,22 @@ class Content(NamedTuple):
     pointer: bool
 
 
-def read_file(path: str) -> Content | str:
-    """Return a file's content as it was at one moment, or why there is none."""
+def read_file(path: str, before: stamps.Stamp | None = None) -> Content | str:
+    """Return a file's content as it was at one moment, or why there is none.
+
+    :param before: its stamp, where somebody has looked just now
+    """
     try:
         for _ in range(_ATTEMPTS):
-            before = os.lstat(path)
-            if not stat.S_ISREG(before.st_mode):
+            first = before if before is not None else stamps.of(os.lstat(path))
+            before = None
+            if not stat.S_ISREG(first[stamps.MODE]):
                 return SPECIAL
-            digest, head, after = _read_once(path)
-            if stamps.of(before) == stamps.of(after):
+            digest, head, after = _read_once(path, first[stamps.SIZE])
+            if first == stamps.of(after):
                 small = after.st_size < _LFS_POINTER_BELOW
                 pointer = small and head.startswith(_LFS_POINTER)
-                return Content(
-                    digest, stamps.of(after), guards.of_content(head) is not None, pointer
-                )
+                return Content(digest, first, guards.of_content(head) is not None, pointer)
     except (FileNotFoundError, NotADirectoryError):
         return _VANISHED
     except OSError as error:
@@ -67,16 +69,19 @@ def read_file(path: str) -> Content | str:
     return _UNSTEADY
 
 
-def _read_once(path: str) -> tuple[bytes, bytes, os.stat_result]:
-    """Give a file's digest, its first bytes, and its status once it is read."""
+def _read_once(path: str, size: int) -> tuple[bytes, bytes, os.stat_result]:
+    """Give a file's digest, its first bytes, and its status once it is read.
+
+    :param size: what it had; one that has not changed takes a single read.
+    """
     descriptor = os.open(path, _FLAGS)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return b"", b"", os.fstat(descriptor)
-        chunk = head = os.read(descriptor, _CHUNK)
-        digest = hashlib.sha256(chunk)
-        while chunk := os.read(descriptor, _CHUNK):
+        chunk = head = os.read(descriptor, min(size, _CHUNK) + 1)
+        digest, total = hashlib.sha256(chunk), len(chunk)
+        while chunk and total < size:
+            chunk = os.read(descriptor, _CHUNK)
             digest.update(chunk)
+            total += len(chunk)
         return digest.digest(), head, os.fstat(descriptor)
     finally:
         os.close(descriptor)

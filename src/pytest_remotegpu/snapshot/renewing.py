@@ -8,7 +8,6 @@ while the files are looked at.
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 from array import array
 from pathlib import Path
@@ -125,7 +124,7 @@ def look(
         except ValueError as error:
             rows.reasons[path] = str(error)
         return stamp, NO_CONTENT, LINK
-    content = read_file(os.path.join(sieve.root, path))  # noqa: PTH118 -- one of very many
+    content = read_file(f"{sieve.prefix}{path}", stamp)
     if isinstance(content, str):
         rows.reasons[path] = content
         return stamp, NO_CONTENT, 0

@@ -46,6 +46,7 @@ class Sieve:
 
     def __init__(self, root: Path, rules: Rules) -> None:
         self.root = root
+        self.prefix = os.path.join(root, "")  # noqa: PTH118 -- what turns a path into a whole one
         self.left_out: dict[str, str] = {}
         self.notes: list[str] = []
         self._include = globs.parse("remotegpu_include", rules.include)

@@ -105,11 +105,10 @@ class _Known:
 
 def _existing(sieve: Sieve, trace: Trace, paths: Iterable[tuple[str, ...]]) -> Iterator[_Found]:
     """Yield the files and links that may travel, with their stamps."""
-    prefix = os.path.join(sieve.root, "")  # noqa: PTH118 -- one text for all
     for parts in paths:
         path = "/".join(parts)
         try:
-            status = os.lstat(prefix + path)
+            status = os.lstat(sieve.prefix + path)
         except (FileNotFoundError, NotADirectoryError):
             trace.absent.add(path)  # tracked, and deleted here
             continue

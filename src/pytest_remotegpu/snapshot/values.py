@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from io import FileIO
 from pathlib import Path
 
 from pytest_remotegpu.errors import RemoteGpuError
@@ -111,9 +110,8 @@ class Snapshot:
         """
         path = self.manifest.paths[place]
         try:
-            with open(os.path.join(self.root, path), "rb", buffering=0) as file:  # noqa: PTH118, PTH123 -- one of very many
-                # a log that grows meanwhile still begins with what it was
-                content = _all_of(file, self.manifest.sizes[place])
+            # a log that grows meanwhile still begins with what it was
+            content = _beginning_of(f"{self.root}{os.sep}{path}", self.manifest.sizes[place])
         except OSError as error:
             raise SnapshotError(
                 f"{path!r} can't be read any more ({error.strerror}); run again"
@@ -170,12 +168,16 @@ class Snapshot:
         return "it is newer than the snapshot; run again"
 
 
-def _all_of(file: FileIO, size: int) -> bytes:
+def _beginning_of(path: str, size: int) -> bytes:
     """Read so many bytes, unless the file ends before."""
-    content = file.read(size)
-    while len(content) < size and (more := file.read(size - len(content))):
-        content += more
-    return content
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        content = os.read(descriptor, size)
+        while len(content) < size and (more := os.read(descriptor, size - len(content))):
+            content += more
+        return content
+    finally:
+        os.close(descriptor)
 
 
 def _way_out(name: str) -> str:
