@@ -255,7 +255,7 @@ class Hub:
         self._settings = settings
         self._backend = backend
         self._summary = RunSummary()
-        self._replayer = Replayer(config, self._summary, lambda _path: None)
+        self._replayer = Replayer(config, self._summary, lambda _text, _root: [])
         self._lifeline = lifeline.Lifeline()
         self._nodes: dict[str, Any] = {}
         self._heard: set[str] = set()

@@ -89,7 +89,7 @@ class FarSide:
         )
         self.timeline = Timeline(self.summary, began)
         self.replayer = Replayer(
-            session.config, self.summary, shipping.why_left_out, self.interrupts.noticing
+            session.config, self.summary, shipping.explain_missing, self.interrupts.noticing
         )
         self.news = News(
             session.config,
@@ -225,7 +225,8 @@ class FarSide:
             text, lane.refusal = lane.refusal, ""
             if text:
                 head = f"the far side ({self.backend.name}) can't serve this session"
-                found.append(f"{head}:\n{text}")
+                why = self._shipping.explain_missing(text, self.replayer.far_root)
+                found.append("\n".join([f"{head}:", text, *why]))
         return found
 
     def end_where_a_test_did(self) -> None:

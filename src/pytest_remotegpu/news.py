@@ -241,7 +241,9 @@ class News:
         if len(self._failed_files) >= MOST_FAILED_FILES:
             raise ProtocolError(f"more than {MOST_FAILED_FILES} files failed to be collected there")
         self._failed_files.add(nodeid)
-        self.report_collect_error(nodeid, f"on the far side:\n{from_text(event.text)}")
+        text = from_text(event.text)
+        why = self._shipping.explain_missing(text, self._replayer.far_root)
+        self.report_collect_error(nodeid, "\n".join(["on the far side:", text, *why]))
 
     def report_collect_error(self, nodeid: str, text: str, kind: str = FAR_ERROR) -> None:
         """Report an error of far collection as one of collection here would be.

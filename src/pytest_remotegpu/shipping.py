@@ -18,7 +18,7 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import environment, snapshot, trees
+from pytest_remotegpu import environment, missing, snapshot, trees
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
@@ -155,9 +155,26 @@ class Shipping:
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
 
-    def why_left_out(self, path: str) -> str | None:
-        """Say why a file that is missing there did not travel; ``None`` for one not known here."""
-        return self.snapshot.why_left_out(path) if self.snapshot is not None else None
+    def explain_missing(self, text: str, far_root: str) -> list[str]:
+        """Say of files and modules that a failure lacks, and that are here, why they didn't travel.
+
+        :param text: the failure's. :param far_root: the project's folder there; empty where that
+            is not known.
+        """
+        taken = self.snapshot
+        if taken is None:
+            return []
+        root = self._config.rootpath
+        found: dict[str, None] = {}
+        for path in missing.files_of(text, far_root, root.name):
+            places = (Path(self.start.cwd, path), root / path)
+            found.update(dict.fromkeys(filter(None, (taken.why_left_out(str(p)) for p in places))))
+        folders = dict.fromkeys([str(root), *environment.inside(sys.path, root)])
+        for module in missing.modules_of(text):
+            paths = missing.paths_of(module, folders)
+            why = next(filter(None, map(taken.why_left_out, paths)), None)
+            found.update({why: None} if why else {})
+        return list(found)
 
     def order(
         self,

@@ -13,10 +13,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_remotegpu import stamps
 from pytest_remotegpu.manifest import Line, Manifest
 from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.snapshot import Rules, take
@@ -73,7 +75,7 @@ class Host:
         assert source.built
         return source
 
-    def run(self, harm: Callable[[Path], None] | None = None) -> Path:
+    def run(self, harm: Callable[[Path], object] | None = None) -> Path:
         """Have the tree laid out, do something in it, and let it go."""
         source = self.open()
         try:
@@ -178,6 +180,11 @@ def link_for_folder(root: Path) -> None:
     (root / "pkg").symlink_to("outside")
 
 
+def link_elsewhere(root: Path) -> None:
+    (root / "link").unlink()
+    (root / "link").symlink_to("a.py")
+
+
 HARM: dict[str, Callable[[Path], object]] = {
     "nothing": lambda _root: None,
     "same size and time": same_size_and_time,
@@ -193,7 +200,7 @@ HARM: dict[str, Callable[[Path], object]] = {
     "new folder": lambda root: (root / "out/deep").mkdir(parents=True),
     "new link": lambda root: (root / "out").symlink_to("pkg"),
     "pipe": lambda root: os.mkfifo(root / "pipe"),
-    "link elsewhere": lambda root: ((root / "link").unlink(), (root / "link").symlink_to("a.py")),
+    "link elsewhere": link_elsewhere,
     "all gone": shutil.rmtree,
 }
 
@@ -297,10 +304,10 @@ def test_after_a_start_of_the_host_contents_are_read(
     index = Manifest.decode(found.manifest).place("a.py")
     assert index is not None
     harmed = bytearray(found.stamps)
-    now = place.stamps.survey(str(root), ["a.py"]).tobytes()
+    now = stamps.survey(str(root), ["a.py"]).tobytes()
     harmed[index * len(now) : (index + 1) * len(now)] = now
     found.stamps, found.at = bytes(harmed), path.stat().st_ctime_ns + 10**10
-    record.write_bytes(place.msgspec.msgpack.encode(found))
+    record.write_bytes(msgspec.msgpack.encode(found))
     monkeypatch.setattr(place, "_boot", lambda: "another start")
     assert status.st_size == path.stat().st_size
     host.run()
@@ -481,7 +488,7 @@ def test_a_full_disk_is_cleared_of_what_is_not_needed(
 ) -> None:
     old = sha(b"A = 1\n")
     host.write("a.py", "A = 2\n")
-    real = place.Store.put_small
+    real = Store.put_small
     stored = host.home / "store" / old[:2] / old
 
     def full(self: Store, digest: str, content: bytes) -> None:
@@ -489,7 +496,7 @@ def test_a_full_disk_is_cleared_of_what_is_not_needed(
             raise TreeError(f"can't store {digest!r}: {os.strerror(errno.ENOSPC)}")
         real(self, digest, content)
 
-    monkeypatch.setattr(place.Store, "put_small", full)
+    monkeypatch.setattr(Store, "put_small", full)
     host.run()
     assert not stored.exists()
 
@@ -527,11 +534,12 @@ def change(root: Path, kind: str, name: str, text: str) -> None:
     for above in [*path.parents][::-1]:
         if above.is_relative_to(root) and above != root and (above.is_symlink() or above.is_file()):
             above.unlink()
-    if path.is_symlink() or path.is_file():
-        path.unlink() if kind != "mode" else path.is_file() and path.chmod(
-            path.stat().st_mode ^ 0o100
-        )
-    elif path.is_dir() and kind != "mode":
+    if kind == "mode":
+        if path.is_file():
+            path.chmod(path.stat().st_mode ^ 0o100)
+    elif path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.is_dir():
         shutil.rmtree(path)
     if kind in ("write", "harm"):
         path.parent.mkdir(parents=True, exist_ok=True)

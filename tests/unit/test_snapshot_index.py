@@ -332,7 +332,13 @@ def test_without_git_unchanged_files_are_not_read(
 def test_a_damaged_memory_is_none(project: Project, harm: str) -> None:
     data = bytearray(project.memory.read_bytes())
     data[len(data) // 2] ^= 1
-    harmed = {"cut": data[:-7], "flipped": data, "empty": b"", "other": b"x" * 99, "gone": b""}
+    harmed = {
+        "cut": bytes(data[:-7]),
+        "flipped": bytes(data),
+        "empty": b"",
+        "other": b"x" * 99,
+        "gone": b"",
+    }
     project.memory.write_bytes(harmed[harm])
     if harm == "gone":
         project.memory.unlink()

@@ -6,6 +6,7 @@ They know nothing of how a snapshot is taken, nor of where it goes.
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -162,7 +163,7 @@ class Snapshot:
             if path.startswith(f"{name}/"):
                 return f"{path!r} {reason}, and nothing else in it travels"
         if git.ignores(here):
-            return f"git ignores it{_way_out(name)}"
+            return f"git ignores it{_way_out(name)}{_like_it(name, here)}"
         if here.is_dir():
             return f"it is empty, or git ignores what it holds{_way_out(name)}"
         return "it is newer than the snapshot; run again"
@@ -178,6 +179,19 @@ def _beginning_of(path: str, size: int) -> bytes:
         return content
     finally:
         os.close(descriptor)
+
+
+def _like_it(name: str, here: Path) -> str:
+    """Give the glob of all files like this one, where there are any."""
+    try:
+        others = any(other != here for other in here.parent.glob(f"*{glob.escape(here.suffix)}"))
+    except (OSError, ValueError):
+        return ""
+    if not here.suffix or not others or here.is_dir():
+        return ""
+    folder, _, _ = name.rpartition("/")
+    pattern = f"*{globs.escaped(here.suffix)}"
+    return f", or {f'{globs.escaped(folder)}/{pattern}' if folder else pattern!r} for all like it"
 
 
 def _way_out(name: str) -> str:
