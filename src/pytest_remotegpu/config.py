@@ -46,6 +46,7 @@ OPTIONS: Final[dict[str, str]] = {
     "remote_wait": "--remote-wait",
     "remote_fresh": "--remote-fresh",
     "remote_timeline": "--remote-timeline",
+    "remote_rev": "--remote-rev",
 }
 """Command-line options, by the name of their value."""
 
@@ -125,6 +126,7 @@ class Settings:
 
     :ivar spec: where to run, ``None`` for here.
     :ivar fresh: whether every process of the far side is to be a new one.
+    :ivar rev: the commit whose files run there; empty for the working tree.
     :ivar timeout: seconds for one test, 0 for no limit; so are the next three.
     :ivar run_timeout: for all that runs far away. :ivar wait: for cards that others hold.
     :ivar idle: for which a warm process stays.
@@ -142,6 +144,7 @@ class Settings:
     artifacts: str | None
     fresh: bool
     timeline: bool
+    rev: str
     timeout: float
     run_timeout: float
     wait: float
@@ -295,6 +298,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         artifacts=pick("artifacts", None, option="remote_artifacts"),
         fresh=bool(pick("fresh", False, option="remote_fresh", variable="CI")),
         timeline=bool(pick("timeline", False, option="remote_timeline")),
+        rev=str(pick("rev", "", option="remote_rev")),
         timeout=seconds("timeout", ini=True),
         run_timeout=seconds("run_timeout"),
         wait=seconds("wait"),

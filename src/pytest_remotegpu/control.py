@@ -187,6 +187,8 @@ class Control:
         """Be no green session where a far one failed at its end, or nobody knows how it ended."""
         if self._far is not None and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._far.summary.status
+        if self._far is not None:
+            self._far.replayer.write_commit()
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""
@@ -214,6 +216,7 @@ class Control:
         """Leave no worker behind, whatever has happened."""
         if self._far is not None:
             self._far.close()
+        self._shipping.close()
 
 
 class Requirement:

@@ -354,6 +354,7 @@ class Hub:
         """Take over the exit status of far sessions that failed at their end."""
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._summary.status
+        self._replayer.write_commit()
         if self._settings.required:
             require_gpu(session, self._on_gpu)
 

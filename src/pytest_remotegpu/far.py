@@ -139,6 +139,7 @@ class FarSide:
         if self.controller is None:
             with self.timeline.measured(self.here, "snapshot"):
                 self._shipping.take_snapshot()
+            self._shipping.ask_for_commit()
             self._environ = self._shipping.environ()
             ships = self.backend.ships_tree
             own = self._shipping.start.environ if ships else self._environ
@@ -342,6 +343,7 @@ class FarSide:
         if self.controller is not None:
             self.controller.close()
         self._shipping.remember()
+        self.summary.commit = self.summary.commit or self._shipping.commit()
         self.summary.artifacts = self._artifacts.count
         self.summary.artifact_names = self._artifacts.names()
         self.summary.artifacts_dir = str(self._artifacts.root)

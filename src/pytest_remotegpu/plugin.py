@@ -65,6 +65,11 @@ ARGUMENTS = {
         "to wait for cards that others hold (300; 0 for ever)",
     ),
     "--remote-fresh": ("remote_fresh", None, "use no warm process, and leave none behind"),
+    "--remote-rev": (
+        "remote_rev",
+        "REF",
+        "run the files of this commit on the far side, instead of those of the working tree",
+    ),
     "--remote-timeline": ("remote_timeline", None, "print the phases of the run with their times"),
 }
 

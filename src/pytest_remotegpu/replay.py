@@ -150,6 +150,11 @@ class Replayer:
             else:
                 plugin.node_reporter(test.item.nodeid).add_attribute(name, value)
 
+    def write_commit(self) -> None:
+        """Record in the junit file which commit was run."""
+        if self.summary.commit:
+            self.write_junit(None, "remotegpu_commit", self.summary.commit)
+
     # warnings
 
     def warn(self, event: events.Warned, nodeid: str) -> None:

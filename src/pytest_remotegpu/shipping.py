@@ -42,6 +42,7 @@ OURS: Final = (
     "remote_wait",
     "remote_fresh",
     "remote_timeline",
+    "remote_rev",
 )
 IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
 """Reporters of editors, which must speak once and so are not loaded there."""
@@ -100,6 +101,8 @@ class Shipping:
         self._ships_tree = ships_tree
         self.sender = sender
         self.snapshot: snapshot.Snapshot | None = None
+        self._revision: trees.Revision | None = None
+        self._asked: snapshot.Asked | None = None
         self._parsed = {
             name: list(value) if isinstance(value, list) else value
             for name, value in vars(config.option).items()
@@ -116,7 +119,12 @@ class Shipping:
         rules = snapshot.Rules(
             self._settings.include, self._settings.exclude, self._settings.max_upload
         )
-        self.snapshot = snapshot.take(self._config.rootpath, rules, self._memory())
+        if self._settings.rev:
+            self._revision = trees.Revision(self._config.rootpath, self._settings.rev)
+            self.snapshot = self._revision.take(rules)
+            self.notes += self._revision.notes
+        else:
+            self.snapshot = snapshot.take(self._config.rootpath, rules, self._memory())
         self.notes += self.snapshot.notes
         if not Path(self.start.cwd).is_relative_to(self._config.rootpath):
             raise UsageError(
@@ -142,6 +150,25 @@ class Shipping:
         """
         return trees.supply(self.snapshot, digests, send, note)
 
+    def ask_for_commit(self) -> None:
+        """Have git find out what this project is at."""
+        if self._asked is None and not self._settings.rev:
+            self._asked = snapshot.Asked(self._config.rootpath)
+
+    def commit(self) -> str:
+        """Name the commit that the files are of, and what differs from it; empty for none."""
+        if self._revision is not None:
+            return self._revision.commit
+        content = self.snapshot.manifest.digest if self.snapshot is not None else ""
+        return self._asked.answer(content) if self._asked is not None else ""
+
+    def close(self) -> None:
+        """Leave no file and no process behind."""
+        if self._asked is not None:
+            self._asked.drop()
+        if self._revision is not None:
+            self._revision.close()
+
     def remember(self) -> None:
         """Write down what makes the next session's snapshot quick."""
         if self.snapshot is not None:
@@ -164,17 +191,18 @@ class Shipping:
         taken = self.snapshot
         if taken is None:
             return []
+        explain = taken.why_left_out if self._revision is None else self._revision.why_left_out
         root = self._config.rootpath
         found: dict[str, None] = {}
         for path in missing.files_of(text, far_root, root.name):
-            places = (Path(self.start.cwd, path), root / path)
-            found.update(dict.fromkeys(filter(None, (taken.why_left_out(str(p)) for p in places))))
+            for here in (os.path.normpath(Path(self.start.cwd, path)), str(root / path)):
+                found.setdefault(explain(os.path.relpath(here, root)) or "")
         folders = dict.fromkeys([str(root), *environment.inside(sys.path, root)])
         for module in missing.modules_of(text):
             paths = missing.paths_of(module, folders)
-            why = next(filter(None, map(taken.why_left_out, paths)), None)
-            found.update({why: None} if why else {})
-        return list(found)
+            whys = (explain(os.path.relpath(path, root)) for path in paths)
+            found.setdefault(next(filter(None, whys), ""))
+        return list(filter(None, found))
 
     def order(
         self,

@@ -76,6 +76,8 @@ class RunSummary:
     :ivar where: the far side in words.
     :ivar real: whether GPUs were used at all.
     :ivar cards: those that tests had, in words.
+    :ivar commit: the commit that was run; with ``-dirty-`` and a digest, where files differed from
+        it; empty where git knows of none.
     :ivar sent_files: how many files travelled, and in ``sent_bytes``, how many bytes they were.
     :ivar causes: what went wrong apart from tests, once each.
     :ivar status: the exit status that this makes of a session that would be green.
@@ -93,6 +95,7 @@ class RunSummary:
     artifacts: int = 0
     artifact_names: list[str] = field(default_factory=list)
     artifacts_dir: str = ""
+    commit: str = ""
     sent_files: int = 0
     sent_bytes: int = 0
     causes: list[str] = field(default_factory=list)
@@ -181,6 +184,7 @@ class RunSummary:
         self.artifacts += other.artifacts
         self.artifact_names = sorted({*self.artifact_names, *other.artifact_names})
         self.artifacts_dir = self.artifacts_dir or other.artifacts_dir
+        self.commit = self.commit or other.commit
         self.sent_files += other.sent_files
         self.sent_bytes += other.sent_bytes
         self._leak(other.leaks)
@@ -210,6 +214,9 @@ class RunSummary:
         if self.where:
             cards = f": {', '.join(self.cards)}" if self.cards else ""
             yield f"on {self.where}{cards}" + ("" if self.real else " (no GPU was used)")
+        if self.commit:
+            commit, dirty, digest = self.commit.partition("-dirty-")
+            yield f"commit {commit[:12]}" + (f" with changes {digest}" if dirty else "")
         if self.sent_files:
             yield f"sent {self.sent_files} files, {self.sent_bytes / 2**10:.1f} KiB"
         if self.artifacts:

@@ -5,9 +5,12 @@ Knows snapshots and the wire; no session, no worker.
 
 from __future__ import annotations
 
+import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -28,6 +31,47 @@ class Sent:
 
     files: int = 0
     size: int = 0
+
+
+class Revision:
+    """The files of a commit, in a folder of their own.
+
+    :ivar commit: what the name stands for. :ivar notes: what the user should know.
+    :raises UsageError: where git knows no such commit, or can't write its files.
+    """
+
+    def __init__(self, root: Path, ref: str) -> None:
+        self._root, self._ref = root, ref
+        self.commit = snapshot.resolve(root, ref)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="remotegpu-rev-", ignore_cleanup_errors=True
+        )
+        self._there, absent = snapshot.check_out(root, self.commit, Path(self._folder.name))
+        self.notes = [
+            f"the files of submodule {path!r} are not sent: they are not here at the commit that"
+            f" {ref!r} has of it"
+            for path in absent
+        ]
+        self._taken: snapshot.Snapshot | None = None
+
+    def take(self, rules: snapshot.Rules) -> snapshot.Snapshot:
+        """Take the snapshot of these files."""
+        self._taken = snapshot.take(self._there, rules)
+        return self._taken
+
+    def why_left_out(self, path: str) -> str | None:
+        """Say why a path of the working tree was not sent; ``None`` where it was or is none."""
+        here = Path(os.path.normpath(self._root / path))
+        if not os.path.lexists(here) or not here.is_relative_to(self._root) or self._taken is None:
+            return None
+        there = self._there / here.relative_to(self._root)
+        if os.path.lexists(there):
+            return self._taken.why_left_out(str(there))
+        return f"{path!r} was not sent: --remote-rev={self._ref} sends what that commit has"
+
+    def close(self) -> None:
+        """Remove the folder."""
+        self._folder.cleanup()
 
 
 def announce(taken: snapshot.Snapshot, project: str, name: str) -> orders.Tree:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final, NamedTuple
@@ -18,6 +19,7 @@ _PLACES: Final = frozenset(
     {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"}
 )
 _SPEECH: Final = {"LC_ALL": "C", "LANGUAGE": "C", "GIT_OPTIONAL_LOCKS": "0"}
+NOTHING: Final[Mapping[str, str]] = {}
 _SUBMODULE: Final = "160000 "
 _UNTRACKED: Final = "?"
 LISTING: Final = (
@@ -79,10 +81,13 @@ def is_within_repository(folder: Path) -> bool:
 class Question:
     """Something that git has been asked; it works on its answer while others do other things.
 
+    :param variables: what its environment has beside this process's own.
     :raises NoGitError: git can't be run
     """
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, variables: Mapping[str, str] = NOTHING
+    ) -> None:
         self._folder = folder
         # files, since a pipe that nobody reads would have git wait
         self._out, self._err = TemporaryFile(), TemporaryFile()  # noqa: SIM115 -- closed by answer
@@ -91,7 +96,8 @@ class Question:
                 ["git", *arguments],  # noqa: S607 -- git is wherever the user has it
                 cwd=folder,
                 env={name: value for name, value in os.environ.items() if name not in _PLACES}
-                | _SPEECH,
+                | _SPEECH
+                | dict(variables),
                 stdin=subprocess.DEVNULL,
                 stdout=self._out,
                 stderr=self._err,
