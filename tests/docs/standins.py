@@ -34,7 +34,7 @@ esac
 
 OLDBOX: Final = """\
 import json, sys
-hello = json.dumps({"protocol": 2, "package": "0.1.0", "python": "3.10", "pytest": "8.2.0",
+hello = json.dumps({"protocol": 3, "package": "0.1.0", "python": "3.10", "pytest": "8.2.0",
                     "executable": "/usr/bin/python3"}).encode()
 sys.stdout.buffer.write(len(hello).to_bytes(4, "big") + hello)
 sys.stdout.buffer.flush()
