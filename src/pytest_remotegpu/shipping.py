@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -201,8 +202,21 @@ class Shipping:
         for module in missing.modules_of(text):
             paths = missing.paths_of(module, folders)
             whys = (explain(os.path.relpath(path, root)) for path in paths)
-            found.setdefault(next(filter(None, whys), ""))
+            found.setdefault(next(filter(None, whys), "") or self._outside(module))
         return list(filter(None, found))
+
+    def _outside(self, module: str) -> str:
+        """Say of a module of this process that it doesn't lie in the project, nor is installed."""
+        file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
+        root = self._config.rootpath
+        file = os.path.normpath(file) if file else ""
+        installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+        if not file or installed or Path(file).is_relative_to(root) or _is_pythons(file):
+            return ""
+        return (
+            f"module {module!r} was not sent: it is imported here from {file!r}, outside the"
+            f" project root {str(root)!r}; install it on the far side"
+        )
 
     def order(
         self,
@@ -268,7 +282,7 @@ class Shipping:
             argv=self.start.argv,
             files=files,
             keep_args=any("::" in arg for arg in self._config.args),
-            sys_path=path if here else environment.inside(path, self._config.rootpath),
+            sys_path=path if here else self._import_path(),
             whole_path=here,
             umask=_umask(),
             color="yes" if self._terminal_markup() else "no",
@@ -282,6 +296,18 @@ class Shipping:
             shown_argv=self.sender.argv or self.start.argv,
             python=environment.interpreter_options(sys.orig_argv),
         )
+
+    def _import_path(self) -> list[str]:
+        """Give the entries of the import path in the project, those of editable installs too."""
+        root = self._config.rootpath
+        found = environment.inside(self.start.path, root)
+        served, odd = environment.sources(environment.redirected(sys.meta_path, sys.modules), root)
+        self.notes += [
+            f"module {name!r} is installed here by an import hook from a folder of another name;"
+            " the far side can't import it unless it is installed there"
+            for name in odd
+        ]
+        return [*found, *(path for path in served if path not in found)]
 
     def _arguments(self) -> list[str]:
         """Give the far session's command line: this one's, less editors' reporters and coverage."""
@@ -361,6 +387,13 @@ def _needs(shape: Shape) -> orders.Needs:
         type=list(shape.type),
         min_memory_gib=shape.min_memory_gib,
         min_capability=shape.min_capability,
+    )
+
+
+def _is_pythons(file: str) -> bool:
+    """Say whether a file is of Python's own library."""
+    return any(
+        Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -118,3 +121,79 @@ def test_what_is_excluded_is_named_with_its_glob(pytester: pytest.Pytester) -> N
     """)
     result = run(pytester, FAR)
     assert "'big' matches 'big/**' in remotegpu_exclude" in said(result)
+
+
+EDITABLE = """
+    import importlib.util
+    import sys
+    import types
+
+    beside = types.ModuleType("__editable___project_finder")
+    beside.MAPPING = {mapping!r}
+
+    class Finder:
+        @classmethod
+        def find_spec(cls, name, path=None, target=None):
+            place = beside.MAPPING.get(name)
+            if place is not None:
+                init = f"{{place}}/__init__.py"
+                return importlib.util.spec_from_file_location(
+                    name, init, submodule_search_locations=[place]
+                )
+
+    Finder.__module__ = beside.__name__
+    sys.modules[beside.__name__] = beside
+    sys.meta_path.append(Finder)
+"""
+
+
+def install(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, **mapping: str) -> None:
+    """Do what ``pip install -e`` with setuptools does: a hook from the start of the interpreter."""
+    import sys  # noqa: PLC0415 -- of these tests alone
+
+    site = pytester.path.parent / f"{pytester.path.name}-site"
+    site.mkdir()
+    places = {name: os.path.normpath(pytester.path / path) for name, path in mapping.items()}
+    text = textwrap.dedent(EDITABLE).format(mapping=places)
+    (site / "sitecustomize.py").write_text(text, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    pytester.makeini(f"[pytest]\nremotegpu_python = {sys.executable}\n")
+    for path in places.values():
+        Path(path).mkdir(parents=True)
+        Path(path, "__init__.py").write_text("VALUE = 7\n", encoding="utf-8")
+
+
+def test_an_editable_install_by_import_hook_is_found_there(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(pytester, monkeypatch, hooked="src/hooked")
+    pytester.makepyfile("""
+        import pytest
+        import hooked
+
+        @pytest.mark.gpu
+        def test_it(): assert hooked.VALUE == 7
+    """)
+    run(pytester, FAR).assert_outcomes(passed=1)
+
+
+def test_an_editable_install_that_can_not_travel_is_named(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(pytester, monkeypatch, renamed="python", outer=f"../{pytester.path.name}-outer")
+    pytester.makepyfile("""
+        import pytest
+
+        try:
+            import outer, renamed
+        except ImportError:
+            pass
+
+        @pytest.mark.gpu
+        def test_outer(): import outer
+    """)
+    result = run(pytester, FAR)
+    result.assert_outcomes(failed=1)
+    text = said(result)
+    assert "module 'outer' was not sent: it is imported here from" in text
+    assert "note: module 'renamed' is installed here by an import hook" in text
