@@ -217,7 +217,7 @@ def test_folders_imports_and_live_output(
     text = said(result)
     assert result.ret == pytest.ExitCode.OK, text
     result.assert_outcomes(passed=1)
-    assert re.search(rf"run in {re.escape(str(gpubox.temp))}/\S+/work\n", text)
+    assert re.search(rf"run in {re.escape(str(gpubox.home))}/\S+/work\n", text)
     assert "from below\nan error" in text
 
 
