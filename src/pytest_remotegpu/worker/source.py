@@ -19,7 +19,7 @@ from pytest_remotegpu.worker import ageing
 from pytest_remotegpu.worker.place import Place, take_place
 from pytest_remotegpu.worker.tree import Incoming, Store, TreeError
 
-__all__ = ["Source", "home"]
+__all__ = ["Source", "locks", "of"]
 
 MOST_PACKED: Final = 64 * 2**20
 """Bytes that one message may unfold to."""
@@ -30,15 +30,33 @@ ATTEMPTS: Final = 3
 """How often one content may be asked for, where it does not last."""
 
 
-def home(environ: Mapping[str, str]) -> Path:
+def of(order: orders.Order | None, scratch: str) -> Source | None:
+    """Begin to receive an order's files; ``None`` for an order that comes without.
+
+    :raises TreeError: as :class:`Source` does.
+    """
+    if order is None or order.tree is None:
+        return None
+    return Source(_home(os.environ), scratch, order.tree)
+
+
+def locks(found: Source | None) -> list[int]:
+    """Give the descriptors that whoever works in the folder has to hold."""
+    return [] if found is None or found.lock is None else [found.lock]
+
+
+def _home(environ: Mapping[str, str]) -> Path:
     """Name this user's folder for what is kept from session to session."""
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pytest-remotegpu")
+    try:
+        return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pytest-remotegpu")
+    except RuntimeError:  # a user without a home
+        return Path(os.devnull, "none")
 
 
 class Source:
     """Receives the files of an order.
 
-    :param kept: the folder for what lasts, as :func:`home` gives it.
+    :param kept: the folder for what lasts, where it can be used.
     :param scratch: the worker's own folder, which serves where the other can't be used.
     :param tree: what the order says of its files.
     :ivar root: the folder to build, once it is known.
@@ -65,9 +83,9 @@ class Source:
         return self._place.root
 
     @property
-    def locks(self) -> list[int]:
-        """Give the descriptors that keep the folder from being changed by others."""
-        return [self._place.lock] if self._place is not None else []
+    def lock(self) -> int | None:
+        """The descriptor that keeps the folder from being changed by others."""
+        return None if self._place is None else self._place.lock
 
     def go_on(self, emit: Callable[[events.Event], None], *came: orders.Blob | orders.Pack) -> bool:
         """Take in contents, ask for what is lacking; say whether the tree is there just now.

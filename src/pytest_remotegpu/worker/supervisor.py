@@ -19,13 +19,11 @@ from typing import Any, Final
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
-from pytest_remotegpu.worker import artifacts, process, site, start, watch
+from pytest_remotegpu.worker import artifacts, process, site, source, start, watch
 from pytest_remotegpu.worker.client import Client
 from pytest_remotegpu.worker.hold import POLL, Hold
 from pytest_remotegpu.worker.restarts import Restarts
 from pytest_remotegpu.worker.run import RunnerHandle
-from pytest_remotegpu.worker.source import Source, home
-from pytest_remotegpu.worker.tree import TreeError
 from pytest_remotegpu.worker.watch import Watch
 
 __all__ = ["Supervisor", "serve"]
@@ -54,7 +52,7 @@ class Supervisor:
         self._starter = starter
         self._selector = selectors.DefaultSelector()
         self._order: orders.Order | None = None
-        self._source: Source | None = None
+        self._source: source.Source | None = None
         self._runner: RunnerHandle | None = None
         self._run = orders.Run(0, 0)
         self._restarts = Restarts()
@@ -209,8 +207,6 @@ class Supervisor:
         except FarSideError as error:
             self._refuse(str(error))
             return
-        if order.tree is not None:
-            self._source = Source(home(os.environ), self._scratch, order.tree)
         self._begin_when_complete()
 
     def _refuse(self, text: str) -> None:
@@ -219,10 +215,14 @@ class Supervisor:
 
     def _begin_when_complete(self, *came: orders.Blob | orders.Pack) -> None:
         try:
-            if self._source is None or self._source.go_on(self._emit, *came):
-                self._start_runner()
-        except TreeError as error:
+            if self._source is None:
+                self._source = source.of(self._order, self._scratch)
+            if self._source is not None and not self._source.go_on(self._emit, *came):
+                return
+        except (OSError, RemoteGpuError) as error:
             self._refuse(f"the project's files can't be laid out there: {error}")
+        else:
+            self._start_runner()
 
     def _take_run(self, run: orders.Run) -> None:
         self._run = run
@@ -290,9 +290,8 @@ class Supervisor:
         self._selector.register(runner.channel, selectors.EVENT_READ, self._read_runner)
         for fd in runner.outputs:
             self._selector.register(fd, selectors.EVENT_READ, self._read_runner_first)
-        locks = [*self._hold.locks, *(self._source.locks if self._source is not None else ())]
-        pid = self._starter.start(runner.ends, locks)
-        if pid:
+        locks = [*self._hold.locks, *source.locks(self._source)]
+        if pid := self._starter.start(runner.ends, locks):
             runner.started(pid)
 
     def _order_for_runner(self, hold: Hold) -> orders.Order:
