@@ -27,6 +27,8 @@ from pytest_remotegpu.trees import announce, supply
 if os.name == "nt":
     pytest.skip("workers need POSIX", allow_module_level=True)
 
+import fcntl
+
 from pytest_remotegpu.worker import ageing, place
 from pytest_remotegpu.worker.source import Source
 from pytest_remotegpu.worker.tree import Store, TreeError
@@ -461,6 +463,21 @@ def test_the_folders_are_this_user_s_alone(host: Host) -> None:
 def test_without_a_folder_to_keep_things_in_the_scratch_one_serves(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.home.write_text("no folder", encoding="utf-8")
+    assert host.run().is_relative_to(host.scratch)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_where_nothing_can_be_locked_the_scratch_folder_serves(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = fcntl.flock
+
+    def refuse(file: int, how: int) -> None:
+        if host.home.resolve() in Path(f"/proc/self/fd/{file}").resolve().parents:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        real(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
     assert host.run().is_relative_to(host.scratch)
 
 

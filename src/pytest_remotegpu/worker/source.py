@@ -65,6 +65,7 @@ class Source:
 
     def __init__(self, kept: Path, scratch: str, tree: orders.Tree) -> None:
         self._tree = tree
+        self._scratch = Path(scratch)
         usable = _is_ours(kept / "store") and _is_ours(kept / "trees")
         self._kept = kept if usable else Path(scratch)
         self._store = Store(self._kept / "store")
@@ -129,11 +130,12 @@ class Source:
         return self._place.lay_out(self._manifest, self._store)
 
     def _take_place(self) -> Place:
+        """Take a folder that lasts; where there is none, as on a disk without locks, a new one."""
         trees = self._kept / "trees"
         try:
             place = take_place(trees, self._tree.project, self._tree.name)
-        except OSError as error:
-            raise TreeError(f"no folder for the project's files: {error}") from error
+        except OSError:
+            return take_place(self._scratch / "trees", self._tree.project, self._tree.name)
         ageing.limit_places(trees)
         return place
 
