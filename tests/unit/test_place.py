@@ -518,6 +518,15 @@ def test_a_full_disk_is_cleared_of_what_is_not_needed(
     assert not stored.exists()
 
 
+def test_room_is_made_for_a_large_content(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.write("a.py", "A = 2\n")
+    old = sha(b"A = 1\n")
+    host.write("large", "words " * 100_000)
+    monkeypatch.setattr(ageing, "free", lambda _folder: 1000)
+    host.run()
+    assert not (host.home / "store" / old[:2] / old).exists()
+
+
 def test_trees_that_nobody_uses_go(host: Host) -> None:
     kept = host.open()
     for number in range(4):

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["LIMIT", "MOST_PLACES", "limit_places", "limit_store", "make_room"]
+__all__ = ["LIMIT", "MOST_PLACES", "free", "limit_places", "limit_store", "make_room"]
 
 LIMIT: Final = 4 * 2**30
 """Bytes that the store may have; it is brought back to three quarters of that."""
@@ -51,6 +51,12 @@ def limit_store(store: Path, received: int, limit: int = LIMIT) -> None:
             grown = 0
         os.ftruncate(file, 0)
         os.pwrite(file, str(grown).encode(), 0)
+
+
+def free(folder: Path) -> int:
+    """Give the bytes that the disk of a folder has left for this user."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
 
 
 def make_room(store: Path, needed: Collection[str]) -> bool:

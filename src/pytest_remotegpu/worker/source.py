@@ -220,9 +220,7 @@ class Source:
         try:
             self._store.put_small(digest, content)
         except TreeError:
-            if not ageing.make_room(
-                self._kept / "store", needed={line.digest for line in self._manifest or ()}
-            ):
+            if not self._make_room():
                 raise
             self._store.put_small(digest, content)
 
@@ -245,8 +243,17 @@ class Source:
             if self._manifest is None:
                 self._manifest = Manifest.decode(self._store.get(digest) or b"")
 
+    def _make_room(self) -> bool:
+        """Remove contents that this order has no use for; say whether there were any."""
+        needed = {line.digest for line in self._manifest or ()}
+        return ageing.make_room(self._kept / "store", needed)
+
     def _open(self, digest: str) -> Incoming:
         try:
+            if (self._size_of(digest) or 0) > ageing.free(
+                self._kept
+            ) and self._manifest is not None:
+                self._make_room()
             return self._store.receive(digest)
         except OSError as error:
             raise TreeError(f"can't store {digest!r}: {error.strerror}") from error
