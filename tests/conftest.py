@@ -21,6 +21,7 @@ def warm_home() -> Iterator[Warmth]:
     """Give one agent to all sessions that this process's tests start, and end it."""
     with warmth() as home, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(home.runtime))
+        patch.setenv("XDG_CACHE_HOME", str(home.runtime / "cache"))
         yield home
 
 

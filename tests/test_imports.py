@@ -76,7 +76,10 @@ def test_supervisor_loads_nothing_of_a_test(module: str, imports: Imports) -> No
 
 @pytest.mark.parametrize("module", [name for name in find_modules() if ".worker" in name])
 def test_worker_loads_the_ground_floor_only(module: str, imports: Imports) -> None:
-    allowed = {"worker", "protocol", "cards", "leftovers", "locks", "gpu", "errors"}
+    allowed = {
+        *("worker", "protocol", "manifest", "cards", "leftovers", "locks", "stamps", "gpu"),
+        "errors",
+    }
     names = {name for name in loaded(imports, module) if name.startswith("pytest_remotegpu.")}
     assert {name for name in names if name.split(".")[1] not in allowed} == set()
 

@@ -52,6 +52,7 @@ OPTIONS: Final[dict[str, str]] = {
     "remote_max_cost": "--remote-max-cost",
     "remote_json": "--remote-json",
     "remote_workers": "--remote-workers",
+    "remote_rev": "--remote-rev",
 }
 """Command-line options, by the name of their value."""
 
@@ -155,6 +156,7 @@ class Settings:
     :ivar spec: where to run, ``None`` for here.
     :ivar fresh: whether every process of the far side is to be a new one.
     :ivar workers: the most that may share the tests of one shape.
+    :ivar rev: the commit whose files run there; empty for the working tree.
     :ivar timeout: seconds for one test, 0 for no limit; so are the next three.
     :ivar run_timeout: for all that runs far away. :ivar wait: for cards that others hold.
     :ivar idle: for which a warm process stays.
@@ -176,6 +178,7 @@ class Settings:
     fresh: bool
     timeline: bool
     workers: int
+    rev: str
     timeout: float
     run_timeout: float
     wait: float
@@ -390,6 +393,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         fresh=bool(pick("fresh", False, option="remote_fresh", variable="CI")),
         timeline=bool(pick("timeline", False, option="remote_timeline")),
         workers=parse_workers(str(pick("workers", 1, option="remote_workers"))),
+        rev=str(pick("rev", "", option="remote_rev")),
         timeout=seconds("timeout", ini=True),
         run_timeout=seconds("run_timeout"),
         wait=seconds("wait"),

@@ -252,6 +252,7 @@ class Control:
             return
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._far.summary.status
+        self._far.replayer.write_commit()
         self._far.replayer.write_costs()
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
@@ -282,6 +283,7 @@ class Control:
             self._far.close()
         if isinstance(self._backend, Prepares):
             self._backend.close()
+        self._shipping.close()
 
 
 class Requirement:

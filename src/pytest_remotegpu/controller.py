@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -26,7 +26,6 @@ __all__ = ["Controller", "Lost", "Said", "Worker"]
 
 MOST_WAITING: Final = 128 * 2**20
 """Bytes that may wait to be looked at; a far side that sends faster has to wait."""
-BLOB_PIECE: Final = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -213,16 +212,6 @@ class Controller:
         elif said is not None and isinstance(said.what, Lost):
             said.worker.gone = True
         return said
-
-    def supply(self, worker: Worker, blobs: Iterable[tuple[str, bytes]]) -> int:
-        """Send contents that a worker lacks; give their number of bytes."""
-        sent = 0
-        for digest, data in blobs:
-            for start in range(0, max(len(data), 1), BLOB_PIECE):
-                piece = data[start : start + BLOB_PIECE]
-                worker.send(orders.Blob(digest, piece, start + BLOB_PIECE >= len(data)))
-            sent += len(data)
-        return sent
 
     def living(self) -> list[Worker]:
         """List the workers whose stream has not ended."""

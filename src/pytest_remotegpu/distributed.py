@@ -261,7 +261,7 @@ class Hub:
         self._settings = settings
         self._backend = backend
         self._summary = RunSummary()
-        self._replayer = Replayer(config, self._summary, lambda _path: None)
+        self._replayer = Replayer(config, self._summary, lambda _text, _root: [])
         self._lifeline = lifeline.Lifeline()
         self._nodes: dict[str, Any] = {}
         self._heard: set[str] = set()
@@ -373,6 +373,7 @@ class Hub:
             names = ", ".join(sorted(self._lost))
             self._summary.note(f"costs are incomplete: {names} did not live to tell theirs")
         self._replayer.write_costs()
+        self._replayer.write_commit()
         if self._settings.required:
             require_gpu(session, self._on_gpu)
 

@@ -6,11 +6,12 @@ Values in, values out: must not look at this process by itself, and knows nothin
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ALWAYS", "inside", "interpreter_options", "passed_on"]
+__all__ = ["ALWAYS", "inside", "interpreter_options", "passed_on", "redirected", "sources"]
 
 ALWAYS: Final = (
     "CI",
@@ -61,6 +62,55 @@ def inside(paths: Iterable[str], root: Path) -> list[str]:
         and Path(path).is_relative_to(root)
         and not {"site-packages", "dist-packages"} & set(Path(path).parts)
     ]
+
+
+def redirected(finders: Iterable[object], modules: Mapping[str, object]) -> dict[str, str]:
+    """Give the top-level modules that editable installs serve by import hooks, and where they lie.
+
+    Knows the hooks of setuptools (a ``MAPPING`` beside the finder), of the library editables, which
+    other build tools use, and of scikit-build-core.
+
+    :param finders: as in ``sys.meta_path``. :param modules: as in ``sys.modules``.
+    """
+    found: dict[str, str] = {}
+    for finder in finders:
+        beside = modules.get(getattr(finder, "__module__", ""))
+        tables = (
+            getattr(beside, "MAPPING", None),
+            getattr(finder, "_redirections", None),
+            getattr(finder, "known_source_files", None),
+        )
+        for table in tables:
+            if isinstance(table, Mapping):
+                found.update(
+                    {
+                        str(name): str(path)
+                        for name, path in table.items()
+                        if isinstance(path, str | Path) and "." not in str(name)
+                    }
+                )
+    return found
+
+
+def sources(table: Mapping[str, str], root: Path) -> tuple[list[str], list[str]]:
+    """Turn modules with their places into entries of an import path.
+
+    :param table: as :func:`redirected` gives it.
+    :return: the entries that lie in the project, and the names of modules there that no entry can
+        serve, because their files have another name.
+    """
+    entries: dict[str, None] = {}
+    odd = []
+    for name, text in sorted(table.items()):
+        path = Path(os.path.normpath(text))
+        path = path.parent if path.name == "__init__.py" else path
+        if not path.is_relative_to(root):
+            continue
+        if path.name in (name, f"{name}.py"):
+            entries[str(path.parent)] = None
+        else:
+            odd.append(name)
+    return list(entries), odd
 
 
 def interpreter_options(argv: Sequence[str]) -> list[str]:

@@ -99,7 +99,7 @@ class FarSide:
         )
         self.timeline = Timeline(self.summary, began)
         self.replayer = Replayer(
-            session.config, self.summary, shipping.why_left_out, self.interrupts.noticing
+            session.config, self.summary, shipping.explain_missing, self.interrupts.noticing
         )
         self.spending = Spending(
             backend,
@@ -174,6 +174,7 @@ class FarSide:
         if self.controller is None:
             with self.timeline.measured(self.here, "snapshot"):
                 self._shipping.take_snapshot()
+            self._shipping.ask_for_commit()
             self._environ = self._shipping.environ()
             ships = self.backend.ships_tree
             own = self._shipping.start.environ if ships else self._environ
@@ -324,7 +325,8 @@ class FarSide:
             text, lane.refusal = lane.refusal, ""
             if text:
                 head = f"the far side ({self.backend.name}) can't serve this session"
-                found.append(f"{head}:\n{text}")
+                why = self._shipping.explain_missing(text, self.replayer.far_root)
+                found.append("\n".join([f"{head}:", text, *why]))
         return found
 
     def end_where_a_test_did(self) -> None:
@@ -450,6 +452,8 @@ class FarSide:
         if self.controller is not None:
             self.controller.close()
         self.summary.workers = self.spending.close()
+        self._shipping.remember()
+        self.summary.commit = self.summary.commit or self._shipping.commit()
         self.summary.artifacts = self._artifacts.count
         self.summary.artifact_names = self._artifacts.names()
         self.summary.artifacts_dir = str(self._artifacts.root)

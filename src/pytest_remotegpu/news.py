@@ -27,7 +27,6 @@ from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.shipping import Shipping
-from pytest_remotegpu.snapshot import SnapshotError
 from pytest_remotegpu.spending import Spending
 from pytest_remotegpu.timeline import Timeline
 
@@ -36,6 +35,8 @@ __all__ = ["FAR_ERROR", "KIND", "REFUSAL", "News", "failed_collection"]
 MILESTONES: Final = (events.Collected, events.StretchEnded, events.StartFailed, events.Ended)
 
 MOST_FAILED_FILES: Final = 200
+MOST_ASKED: Final = 3
+"""How often a far side may ask for one content."""
 
 KIND: Final = "remotegpu_kind"
 """An attribute of reports on errors that are none of a file collected here; one of the next two."""
@@ -77,6 +78,7 @@ class News:
         self._live = terminal.LiveOutput(config)
         self._failed_files: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
+        self._needed: Counter[tuple[str, str]] = Counter()
         self._waits: dict[str, str] = {}
         self._properties: dict[tuple[str, str], Counter[str]] = {}
         self.collect_errors = 0
@@ -256,24 +258,15 @@ class News:
         values = {place: self._collection.wanted(test.item) for place, test in tests.items()}
         worker.send(orders.Values(cloudpickle.dumps(values)))
 
-    def _take_need(
-        self, _l: Lane, worker: Worker, controller: Controller, event: events.Need
-    ) -> None:
-        self._count_once(worker, "contents")
-        taken = self._shipping.snapshot
-        if taken is None:
-            raise ProtocolError("contents are asked for where no tree was sent")
-        if not {entry.digest for entry in taken.entries}.issuperset(event.digests):
-            raise ProtocolError("contents are asked for that are no part of the tree")
-        sent = 0
-        for digest in dict.fromkeys(event.digests):
-            try:
-                sent += controller.supply(worker, [(digest, taken.read(digest))])
-            except SnapshotError as error:
-                self._summary.note(f"not sent: {error}")
-                worker.send(orders.Blob(digest, b"", gone=True))
-        self._summary.sent_files += len(event.digests)
-        self._summary.sent_bytes += sent
+    def _take_need(self, _l: Lane, worker: Worker, _c: Controller, event: events.Need) -> None:
+        """Send what the far side lacks; it may ask again for what did not last there."""
+        for digest in event.digests:
+            self._needed[worker.name, digest] += 1
+            if self._needed[worker.name, digest] > MOST_ASKED:
+                raise ProtocolError("the same contents are asked for again and again")
+        sent = self._shipping.supply(event.digests, worker.send, self._summary.note)
+        self._summary.sent_files += sent.files
+        self._summary.sent_bytes += sent.size
 
     def _take_collect_failure(
         self, _l: Lane, _w: Worker, _c: Controller, event: events.CollectFailed
@@ -284,7 +277,9 @@ class News:
         if len(self._failed_files) >= MOST_FAILED_FILES:
             raise ProtocolError(f"more than {MOST_FAILED_FILES} files failed to be collected there")
         self._failed_files.add(nodeid)
-        self.report_collect_error(nodeid, f"on the far side:\n{from_text(event.text)}")
+        text = from_text(event.text)
+        why = self._shipping.explain_missing(text, self._replayer.far_root)
+        self.report_collect_error(nodeid, "\n".join(["on the far side:", text, *why]))
 
     def report_collect_error(self, nodeid: str, text: str, kind: str = FAR_ERROR) -> None:
         """Report an error of far collection as one of collection here would be.

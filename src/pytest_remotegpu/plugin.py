@@ -70,6 +70,11 @@ ARGUMENTS = {
         "N",
         "up to so many workers share the tests that ask for the same GPUs (1)",
     ),
+    "--remote-rev": (
+        "remote_rev",
+        "REF",
+        "run the files of this commit on the far side, instead of those of the working tree",
+    ),
     "--remote-timeline": ("remote_timeline", None, "print the phases of the run with their times"),
     "--remote-max-cost": (
         "remote_max_cost",

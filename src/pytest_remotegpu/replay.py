@@ -6,7 +6,6 @@ Knows nothing of workers or lanes; what it is given is settled.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -25,7 +24,8 @@ MOST_WARNINGS = 1_000
 """Different warnings of collections that are remembered, and so recorded at all."""
 OURS = "remotegpu-controller"
 """The name of the plugin that answers."""
-MISSING_FILE = re.compile(r"No such file or directory: '([^'\n]+)'")
+MISSING = "Missing on the far side"
+"""The heading of what is said of files that did not travel."""
 
 
 class Replayer:
@@ -33,7 +33,8 @@ class Replayer:
 
     :param summary: is told of each.
     :ivar unknown: where it is a list, warnings that pytest-xdist can't carry go there, unrecorded.
-    :param why_left_out: explains why a path did not travel.
+    :param explain_missing: explains, from a failure's text and the project's folder there, which
+        files it lacks that did not travel, and why.
     :param noticing: what each report is shown in: a terminal that is gone costs no further ones.
     :ivar charge: is told of each test before its reports are seen by anybody.
     :ivar far_root: the project's folder there, once it is known.
@@ -45,12 +46,12 @@ class Replayer:
         self,
         config: pytest.Config,
         summary: RunSummary,
-        why_left_out: Callable[[str], str | None],
+        explain_missing: Callable[[str, str], list[str]],
         noticing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._config = config
         self.summary = summary
-        self._why_left_out = why_left_out
+        self._explain_missing = explain_missing
         self._noticing = noticing
         self._current: Shipped | None = None
         self._present: list[Any] = []
@@ -104,11 +105,9 @@ class Replayer:
 
     def _explain(self, report: pytest.TestReport) -> None:
         """Say of a file that was missing there why it did not travel."""
-        for path in dict.fromkeys(MISSING_FILE.findall(report.longreprtext)):
-            here = path.removeprefix(f"{self.far_root}/") if self.far_root else path
-            why = self._why_left_out(here)
-            if why:
-                report.sections.append(("Missing on the far side", why))
+        why = self._explain_missing(report.longreprtext, self.far_root)
+        if why:
+            report.sections.append((MISSING, "\n".join(why)))
 
     def _protocol(self) -> Callable[..., Any]:
         manager = self._config.pluginmanager
@@ -165,6 +164,11 @@ class Replayer:
             if worker.usd is not None:
                 name = f"remotegpu_cost_usd.{worker.name}"
                 self.write_junit(None, name, f"{worker.usd:.6f}")
+
+    def write_commit(self) -> None:
+        """Record in the junit file which commit was run."""
+        if self.summary.commit:
+            self.write_junit(None, "remotegpu_commit", self.summary.commit)
 
     # warnings
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import sys
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,16 +19,16 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import environment, snapshot
+from pytest_remotegpu import environment, missing, snapshot, trees
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
-from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.recipe import local_secrets
 from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.trees import Sent
 
 __all__ = ["Sender", "Shipping", "Start"]
 
@@ -45,6 +47,7 @@ OURS: Final = (
     "remote_max_cost",
     "remote_json",
     "remote_workers",
+    "remote_rev",
 )
 IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
 """Reporters of editors, which must speak once and so are not loaded there."""
@@ -103,6 +106,8 @@ class Shipping:
         self._ships_tree = ships_tree
         self.sender = sender
         self.snapshot: snapshot.Snapshot | None = None
+        self._revision: trees.Revision | None = None
+        self._asked: snapshot.Asked | None = None
         self._parsed = {
             name: list(value) if isinstance(value, list) else value
             for name, value in vars(config.option).items()
@@ -119,7 +124,12 @@ class Shipping:
         rules = snapshot.Rules(
             self._settings.include, self._settings.exclude, self._settings.max_upload
         )
-        self.snapshot = snapshot.take(self._config.rootpath, rules)
+        if self._settings.rev:
+            self._revision = trees.Revision(self._config.rootpath, self._settings.rev)
+            self.snapshot = self._revision.take(rules)
+            self.notes += self._revision.notes
+        else:
+            self.snapshot = snapshot.take(self._config.rootpath, rules, self._memory())
         self.notes += self.snapshot.notes
         if self._far_cwd() is None:
             raise UsageError(
@@ -139,6 +149,48 @@ class Shipping:
         above = len(root.relative_to(cwd).parts) if root.is_relative_to(cwd) else 0
         return str(Path(*[".."] * above)) if above else None
 
+    def _memory(self) -> Path | None:
+        """Name the file in which the last snapshot is remembered, in pytest's cache."""
+        cache = getattr(self._config, "cache", None)
+        try:
+            return None if cache is None else Path(cache.mkdir("remotegpu"), "snapshot")
+        except OSError:
+            return None
+
+    def supply(
+        self, digests: Iterable[str], send: Callable[..., None], note: Callable[[str], None]
+    ) -> Sent:
+        """Send contents that a far side lacks.
+
+        :param send: takes messages. :param note: takes what the user should know.
+        :raises ProtocolError: for contents that are no part of what was announced.
+        """
+        return trees.supply(self.snapshot, digests, send, note)
+
+    def ask_for_commit(self) -> None:
+        """Have git find out what this project is at."""
+        if self._asked is None and not self._settings.rev:
+            self._asked = snapshot.Asked(self._config.rootpath)
+
+    def commit(self) -> str:
+        """Name the commit that the files are of, and what differs from it; empty for none."""
+        if self._revision is not None:
+            return self._revision.commit
+        content = self.snapshot.manifest.digest if self.snapshot is not None else ""
+        return self._asked.answer(content) if self._asked is not None else ""
+
+    def close(self) -> None:
+        """Leave no file and no process behind."""
+        if self._asked is not None:
+            self._asked.drop()
+        if self._revision is not None:
+            self._revision.close()
+
+    def remember(self) -> None:
+        """Write down what makes the next session's snapshot quick."""
+        if self.snapshot is not None:
+            self.snapshot.remember()
+
     def environ(self) -> dict[str, str]:
         """Give the variables for the far side, as hooks have left them."""
         variables = dict(self.start.environ)
@@ -148,9 +200,40 @@ class Shipping:
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
 
-    def why_left_out(self, path: str) -> str | None:
-        """Say why a file that is missing there did not travel; ``None`` for one not known here."""
-        return self.snapshot.why_left_out(path) if self.snapshot is not None else None
+    def explain_missing(self, text: str, far_root: str) -> list[str]:
+        """Say of files and modules that a failure lacks, and that are here, why they didn't travel.
+
+        :param text: the failure's. :param far_root: the project's folder there; empty where that
+            is not known.
+        """
+        taken = self.snapshot
+        if taken is None:
+            return []
+        explain = taken.why_left_out if self._revision is None else self._revision.why_left_out
+        root = self._config.rootpath
+        found: dict[str, None] = {}
+        for path in missing.files_of(text, far_root, root.name):
+            for here in (os.path.normpath(Path(self.start.cwd, path)), str(root / path)):
+                found.setdefault(explain(os.path.relpath(here, root)) or "")
+        folders = dict.fromkeys([str(root), *environment.inside(sys.path, root)])
+        for module in missing.modules_of(text):
+            paths = missing.paths_of(module, folders)
+            whys = (explain(os.path.relpath(path, root)) for path in paths)
+            found.setdefault(next(filter(None, whys), "") or self._outside(module))
+        return list(filter(None, found))
+
+    def _outside(self, module: str) -> str:
+        """Say of a module of this process that it doesn't lie in the project, nor is installed."""
+        file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
+        root = self._config.rootpath
+        file = os.path.normpath(file) if file else ""
+        installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+        if not file or installed or Path(file).is_relative_to(root) or _is_pythons(file):
+            return ""
+        return (
+            f"module {module!r} was not sent: it is imported here from {file!r}, outside the"
+            f" project root {str(root)!r}; install it on the far side"
+        )
 
     def order(
         self,
@@ -182,9 +265,7 @@ class Shipping:
             gpus=worker.shape.count,
             cwd=self.start.cwd if here else self._far_cwd() or ".",
             root=str(root),
-            tree=None
-            if self.snapshot is None
-            else [_file(entry) for entry in self.snapshot.entries],
+            tree=None if self.snapshot is None else self._tree(self.snapshot),
             variables=({} if here else draft["variables"]) | dict(worker.shape.env),
             environ=draft["variables"] if here else None,
             options=self._options(draft["args"], self._collection.files(items), workers),
@@ -194,6 +275,12 @@ class Shipping:
             needs=_needs(worker.shape),
             limits=self._limits(tests),
         )
+
+    def _tree(self, taken: snapshot.Snapshot) -> orders.Tree:
+        root = self._config.rootpath
+        above = Path(self._far_cwd() or ".").parts.count("..")
+        name = "/".join(part for part in root.parts[-above - 1 :] if part != root.anchor)
+        return trees.announce(taken, f"{socket.gethostname()}:{root}", name)
 
     def _limits(self, tests: list[Shipped]) -> orders.Limits:
         own = {place: test.timeout for place, test in enumerate(tests) if test.timeout is not None}
@@ -214,7 +301,7 @@ class Shipping:
             argv=self.start.argv,
             files=files,
             keep_args=any("::" in arg for arg in self._config.args),
-            sys_path=path if here else environment.inside(path, self._config.rootpath),
+            sys_path=path if here else self._import_path(),
             whole_path=here,
             umask=_umask(),
             color="yes" if self._terminal_markup() else "no",
@@ -228,6 +315,18 @@ class Shipping:
             shown_argv=self.sender.argv or self.start.argv,
             python=environment.interpreter_options(sys.orig_argv),
         )
+
+    def _import_path(self) -> list[str]:
+        """Give the entries of the import path in the project, those of editable installs too."""
+        root = self._config.rootpath
+        found = environment.inside(self.start.path, root)
+        served, odd = environment.sources(environment.redirected(sys.meta_path, sys.modules), root)
+        self.notes += [
+            f"module {name!r} is installed here by an import hook from a folder of another name;"
+            " the far side can't import it unless it is installed there"
+            for name in odd
+        ]
+        return [*found, *(path for path in served if path not in found)]
 
     def _arguments(self) -> list[str]:
         """Give the far session's command line: this one's, less editors' reporters and coverage."""
@@ -310,9 +409,11 @@ def _needs(shape: Shape) -> orders.Needs:
     )
 
 
-def _file(entry: snapshot.Entry) -> orders.File:
-    link = None if entry.link is None else to_text(entry.link)
-    return orders.File(to_text(entry.path), entry.digest, entry.size, entry.mode, link)
+def _is_pythons(file: str) -> bool:
+    """Say whether a file is of Python's own library."""
+    return any(
+        Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")
+    )
 
 
 def _is_plain(value: Any) -> bool:

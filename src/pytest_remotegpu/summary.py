@@ -79,6 +79,8 @@ class RunSummary:
     :ivar real: whether GPUs were used at all.
     :ivar cards: those that tests had, in words.
     :ivar software: what the far side is made of, in words.
+    :ivar commit: the commit that was run; with ``-dirty-`` and a digest, where files differed from
+        it; empty where git knows of none.
     :ivar sent_files: how many files travelled, and in ``sent_bytes``, how many bytes they were.
     :ivar causes: what went wrong apart from tests, once each.
     :ivar status: the exit status that this makes of a session that would be green.
@@ -100,6 +102,7 @@ class RunSummary:
     artifacts: int = 0
     artifact_names: list[str] = field(default_factory=list)
     artifacts_dir: str = ""
+    commit: str = ""
     sent_files: int = 0
     sent_bytes: int = 0
     causes: list[str] = field(default_factory=list)
@@ -201,6 +204,7 @@ class RunSummary:
         self.artifacts += other.artifacts
         self.artifact_names = sorted({*self.artifact_names, *other.artifact_names})
         self.artifacts_dir = self.artifacts_dir or other.artifacts_dir
+        self.commit = self.commit or other.commit
         self.sent_files += other.sent_files
         self.sent_bytes += other.sent_bytes
         self._leak(other.leaks)
@@ -240,13 +244,12 @@ class RunSummary:
         price_words = cost.words(self.workers, self.worst)
         if price_words:
             yield f"cost: {price_words}"
+        if self.commit:
+            commit, dirty, digest = self.commit.partition("-dirty-")
+            yield f"commit {commit[:12]}" + (f" with changes {digest}" if dirty else "")
         if self.sent_files:
             yield f"sent {self.sent_files} files, {self.sent_bytes / 2**10:.1f} KiB"
-        if self.artifacts:
-            yield f"artifacts: {self.artifacts} in {self.artifacts_dir}"
-            yield from (f"  {name}" for name in self.artifact_names[:MOST_NAMES])
-            if len(self.artifact_names) > MOST_NAMES:
-                yield f"  ... and {len(self.artifact_names) - MOST_NAMES} more"
+        yield from self._artifact_lines()
         if self.verdicts:
             counts = ", ".join(f"{n} {VERDICTS[name]}" for name, n in sorted(self.verdicts.items()))
             yield f"apart from outcomes of their own: {counts}"
@@ -254,6 +257,13 @@ class RunSummary:
         for grown, nodeid in self.leaks:
             yield f"note: GPU memory grew by {_size(grown)} in {nodeid} and stayed"
         yield from (f"cause: {text}" for text in self.causes)
+
+    def _artifact_lines(self) -> Iterable[str]:
+        if self.artifacts:
+            yield f"artifacts: {self.artifacts} in {self.artifacts_dir}"
+            yield from (f"  {name}" for name in self.artifact_names[:MOST_NAMES])
+            if len(self.artifact_names) > MOST_NAMES:
+                yield f"  ... and {len(self.artifact_names) - MOST_NAMES} more"
 
 
 def _size(count: int) -> str:

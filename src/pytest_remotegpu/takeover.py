@@ -77,6 +77,11 @@ def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
             "--pdb and --trace need a terminal, and shipped tests have none; "
             "run the test without --remote"
         )
+    if settings.rev and not backend.ships_tree:
+        raise UsageError(
+            f"--remote-rev={settings.rev} needs a far side that files are sent to, such as"
+            f" ssh:HOST; --remote={settings.spec} runs in the working tree itself"
+        )
     if settings.required and backend.pretends:
         raise UsageError(
             f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; "

@@ -59,7 +59,7 @@ TREE = """
     CANARY = "{yranac}"[::-1]
 
     def test_it_is_a_copy():
-        assert ROOT.is_relative_to(os.environ["TMPDIR"])
+        assert ROOT.is_relative_to(Path.home() / ".cache" / "pytest-remotegpu" / "trees")
         assert str(ROOT) != "{root}"
 
     def test_files():
@@ -75,7 +75,9 @@ TREE = """
         assert not (ROOT / name).exists()
 
     def test_no_canary():
-        files = [path for path in Path(os.environ["TMPDIR"]).rglob("*") if path.is_file()]
+        kept = Path.home() / ".cache" / "pytest-remotegpu"
+        folders = (kept, Path(os.environ["TMPDIR"]))
+        files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
         assert ROOT / "tracked.txt" in files
         assert [path for path in files if CANARY.encode() in path.read_bytes()] == []
         assert CANARY not in "".join(os.environ.values())
@@ -217,7 +219,7 @@ def test_folders_imports_and_live_output(
     text = said(result)
     assert result.ret == pytest.ExitCode.OK, text
     result.assert_outcomes(passed=1)
-    assert re.search(rf"run in {re.escape(str(gpubox.temp))}/\S+/work\n", text)
+    assert re.search(rf"run in {re.escape(str(gpubox.home))}/\S+/work\n", text)
     assert "from below\nan error" in text
 
 

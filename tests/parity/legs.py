@@ -17,7 +17,7 @@ LOCAL = Leg("local:cpu", ("--remote=local:cpu",))
 ALL = Leg("local:cpu all", ("--remote=local:cpu", "--remote-all"), ships_all=True)
 
 # The worker finds no project beside it: the tree is sent, and lies in a temporary folder there.
-SENT = (r"/[^\s'\"]*/remotegpu-[\w-]+/tree",)
+SENT = (r"/[^\s'\"]*/pytest-remotegpu/trees/[\w-]+/tree",)
 
 COMMAND = Leg(
     "command",

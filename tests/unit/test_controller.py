@@ -204,20 +204,6 @@ def test_next_gives_nothing_where_nothing_came() -> None:
     assert 0.04 < time.monotonic() - started < 2.0
 
 
-def test_contents_travel_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_remotegpu.controller.BLOB_PIECE", 10)
-    channel = Canned()
-    controller = controller_of(Place(channel))
-    worker = controller.open(Shape(1), an_order)
-    blobs = {"a": b"x" * 25, "b": b"", "c": b"y" * 10}
-    assert controller.supply(worker, blobs.items()) == 35
-    cutter = frames.Frames(frames.MAX_OUTBOUND)
-    found = [frames.read_message(body) for data in channel.sent[1:] for body in cutter.feed(data)]
-    assert [(blob.digest, len(blob.data), blob.last) for blob in found] == [
-        ("a", 10, False), ("a", 10, False), ("a", 5, True), ("b", 0, True), ("c", 10, True),
-    ]  # fmt: skip
-
-
 class Counting(Canned):
     """Gives fifty frames of 20 kB, in chunks of a size, and counts those that were begun."""
 

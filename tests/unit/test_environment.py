@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_remotegpu.environment import ALWAYS, inside, interpreter_options, passed_on
+from pytest_remotegpu.environment import (
+    ALWAYS,
+    inside,
+    interpreter_options,
+    passed_on,
+    redirected,
+    sources,
+)
 
 ENVIRON = {
     "HF_TOKEN": "s3cret",
@@ -81,3 +88,36 @@ def test_path_entries_of_the_project_alone() -> None:
 )
 def test_options_of_the_interpreter(line: str, kept: str) -> None:
     assert " ".join(interpreter_options(line.split())) == kept
+
+
+class Finder:
+    """A finder as build tools leave it in ``sys.meta_path``."""
+
+    def __init__(self, **tables: object) -> None:
+        vars(self).update(tables)
+
+
+def test_import_hooks_of_editable_installs_are_read() -> None:
+    class Hook:
+        """What setuptools registers is the class itself."""
+
+    class Beside:
+        MAPPING = {"one": "/p/src/one", "odd": 3}  # noqa: RUF012 -- a stand-in for a module
+
+    redirecting = Finder(_redirections={"two": "/p/two/__init__.py", "three": "/p/three.py"})
+    scikit = Finder(known_source_files={"four": "/p/py/four/__init__.py", "four.deep": "/p/x.py"})
+    found = redirected([Hook, redirecting, scikit, Finder(), object()], {__name__: Beside})
+    assert found == {
+        "one": "/p/src/one",
+        "two": "/p/two/__init__.py",
+        "three": "/p/three.py",
+        "four": "/p/py/four/__init__.py",
+    }
+
+
+def test_what_a_hook_serves_becomes_entries_of_the_import_path() -> None:
+    table = {
+        "one": "/p/src/one", "two": "/p/two/__init__.py", "three": "/p/three.py",
+        "renamed": "/p/python", "outside": "/q/outside",
+    }  # fmt: skip
+    assert sources(table, Path("/p")) == (["/p/src", "/p"], ["renamed"])

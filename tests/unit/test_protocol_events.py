@@ -191,7 +191,7 @@ def test_live_objects_on_a_report_become_text() -> None:
 
 ORDER = orders.Order(
     worker="w", nonce="n", gpus=1, cwd=".", root="/r", variables={"A": "ä"}, environ=None,
-    tree=[orders.File(b"a", "0" * 64, 1, 0o644), orders.File(b"b", "", 0, 0, b"a")],
+    tree=orders.Tree(digest="0" * 64, base="1" * 64, delta=b"x", project="p", name="n"),
     options=orders.Options(args=["x"], argv=[], files=[], live=True),
     max_artifact=5, payload=b"\x80", run=orders.Run(0, 3),
 )  # fmt: skip
@@ -205,7 +205,8 @@ ORDER = orders.Order(
         orders.Finish(),
         orders.Stop(0.5),
         orders.Values(b"x"),
-        orders.Blob("0" * 64, b"x", last=False),
+        orders.Blob("0" * 64, b"x", last=False, unfolded=3),
+        orders.Pack(["0" * 64], [3], b"x"),
     ],
     ids=lambda message: type(message).__name__,
 )

@@ -11,7 +11,6 @@ import msgspec
 
 __all__ = [
     "Blob",
-    "File",
     "Finish",
     "Follows",
     "Limits",
@@ -19,29 +18,36 @@ __all__ = [
     "Needs",
     "Options",
     "Order",
+    "Pack",
     "Run",
     "Shown",
     "Site",
     "Stop",
+    "Tree",
     "Values",
     "Withdraw",
 ]
 
 
-class File(msgspec.Struct, frozen=True, array_like=True):
-    """One file of the source tree.
+class Tree(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The files of the project: a list of them, which the far side may have already.
 
-    :ivar path: posix, below the root, as ``plain.Text``.
-    :ivar digest: names its content.
-    :ivar size: bytes.
-    :ivar link: the target of a symbolic link, as ``plain.Text``.
+    :ivar digest: of the list, a :class:`~pytest_remotegpu.manifest.Manifest`.
+    :ivar manifest: the list itself, compressed with zlib; empty where it is to be asked for.
+    :ivar unfolded: bytes that it has when it is not compressed.
+    :ivar base: the digest of a list from an earlier session; empty for none.
+    :ivar delta: what makes this list of that one.
+    :ivar project: names the project, so that its tree is found again.
+    :ivar name: of the folder that holds the files.
     """
 
-    path: bytes
     digest: str
-    size: int
-    mode: int
-    link: bytes | None = None
+    manifest: bytes = b""
+    unfolded: int = 0
+    base: str = ""
+    delta: bytes = b""
+    project: str = ""
+    name: str = ""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -161,7 +167,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     gpus: int
     cwd: str
     root: str
-    tree: list[File] | None
+    tree: Tree | None
     variables: dict[str, str]
     environ: dict[str, str] | None
     options: Options
@@ -220,12 +226,22 @@ class Blob(msgspec.Struct, frozen=True, array_like=True, tag="blob"):
     """A piece of the content of ``digest``; ``last`` ends it.
 
     :ivar gone: the content has changed since it was listed: its files are left out.
+    :ivar unfolded: bytes that the piece has when it is not compressed; 0 where it is not.
     """
 
     digest: str
     data: bytes
     last: bool = True
     gone: bool = False
+    unfolded: int = 0
 
 
-Message = Order | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Shown
+class Pack(msgspec.Struct, frozen=True, array_like=True, tag="pack"):
+    """Many small contents, one after the other, compressed together with zlib."""
+
+    digests: list[str]
+    sizes: list[int]
+    data: bytes
+
+
+Message = Order | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown

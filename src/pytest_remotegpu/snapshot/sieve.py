@@ -15,7 +15,7 @@ from pytest_remotegpu.snapshot import globs, guards
 from pytest_remotegpu.snapshot.globs import Parts
 from pytest_remotegpu.snapshot.values import Rules, printable
 
-__all__ = ["NOT_UTF8", "Sieve"]
+__all__ = ["NOT_UTF8", "Sieve", "is_environment"]
 
 NOT_UTF8: Final = "has a name, or links to one, that isn't UTF-8"
 _DRIVE: Final = "looks like a path on a drive of its own"
@@ -46,6 +46,7 @@ class Sieve:
 
     def __init__(self, root: Path, rules: Rules) -> None:
         self.root = root
+        self.prefix = os.path.join(root, "")  # noqa: PTH118 -- what turns a path into a whole one
         self.left_out: dict[str, str] = {}
         self.notes: list[str] = []
         self._include = globs.parse("remotegpu_include", rules.include)
@@ -56,6 +57,15 @@ class Sieve:
     def leave(self, path: str, reason: str) -> None:
         """Note a path that stays behind."""
         self.left_out[printable(path)] = reason
+
+    def folders(self) -> dict[str, bool]:
+        """Give the folders that were looked at, and of each whether it is a virtual environment."""
+        return {
+            "/".join(path): any(
+                at == len(path) - 1 and why == guards.ENVIRONMENT for at, why in known.guarded
+            )
+            for path, known in self._folders.items()
+        }
 
     def includes(self, path: Parts) -> bool:
         """Whether an include glob covers the path, guards not considered."""
@@ -124,7 +134,7 @@ class Sieve:
         here = self.root.joinpath(*path)
         if os.path.islink(here):  # noqa: PTH114 -- Path.is_symlink raises where it may not look
             return _Folder(_Objection("/".join(path), _BEHIND_LINK), ())
-        reason = guards.ENVIRONMENT if _is_environment(here) else guards.of_folder(path[-1])
+        reason = guards.ENVIRONMENT if is_environment(here) else guards.of_folder(path[-1])
         own: _Guarded = () if reason is None else ((len(path) - 1, reason),)
         return _Folder(self._excluded(path), (*guarded, *own))
 
@@ -140,7 +150,8 @@ def _objection(path: Parts, index: int, reason: str) -> _Objection:
     return _Objection("/".join(path[: index + 1]), reason)
 
 
-def _is_environment(folder: Path) -> bool:
+def is_environment(folder: Path) -> bool:
+    """Whether a folder is a virtual environment."""
     return os.path.lexists(folder / "pyvenv.cfg") or os.path.lexists(folder / "conda-meta")
 
 

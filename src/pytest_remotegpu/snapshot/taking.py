@@ -1,179 +1,186 @@
-"""Takes a snapshot: has the candidates judged, reads and hashes what is left.
+"""Takes a snapshot: has the candidates judged, reads and hashes what has changed since the last.
 
 Knows no glob and no name of a secret; those are the sieve's business.
 """
 
 from __future__ import annotations
 
-import hashlib
+import bisect
+import functools
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from pytest_remotegpu import stamps
 from pytest_remotegpu.errors import UsageError
-from pytest_remotegpu.snapshot import guards
-from pytest_remotegpu.snapshot.globs import Parts
-from pytest_remotegpu.snapshot.listing import candidates, unreadable
-from pytest_remotegpu.snapshot.sieve import NOT_UTF8, Sieve
-from pytest_remotegpu.snapshot.values import Entry, Rules, Snapshot, printable
+from pytest_remotegpu.manifest import NO_CONTENT, Manifest
+from pytest_remotegpu.snapshot import index, renewing
+from pytest_remotegpu.snapshot.index import LEFT, POINTER, SECRET, Index, Rows
+from pytest_remotegpu.snapshot.listing import Trace, candidates, unreadable
+from pytest_remotegpu.snapshot.sieve import Sieve
+from pytest_remotegpu.snapshot.values import Rules, Snapshot, printable
 
 __all__ = ["take"]
 
-_LEAVES: Final = "is a symbolic link that leaves the project root"
-_SPECIAL: Final = "is a pipe, a socket or a device, no file"
-_UNSTEADY: Final = "kept changing while it was read"
-_VANISHED: Final = "vanished while the snapshot was taken"
-_LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/v1\n"
-_LFS_POINTER_BELOW: Final = 1024  # bytes, by the specification
-
-_CHUNK: Final = 1 << 20
-_ATTEMPTS: Final = 3
 _LARGEST_SHOWN: Final = 10
-_FLAGS: Final = (
-    os.O_RDONLY
-    | getattr(os, "O_BINARY", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)  # a named pipe put in the file's place must not hang us
-)
 
-_Found = tuple[Parts, os.stat_result]
+_Found = tuple[str, stamps.Stamp]
 
 
-class _Content(NamedTuple):
-    """What reading a file to its end gives: digest, first bytes, and the status afterwards."""
-
-    digest: str
-    head: bytes
-    status: os.stat_result
-
-
-def take(root: Path, rules: Rules) -> Snapshot:
+def take(root: Path, rules: Rules, memory: Path | None = None) -> Snapshot:
     """List, judge and hash what travels from a folder, which may be in a git checkout or not.
 
+    :param memory: the file in which the last snapshot was remembered, if any: only files that
+        have changed since are read. None to read every file.
     :raises UsageError: the root is no folder, a glob reaches outside it, git finds its repository
         broken, or the files exceed ``rules.max_bytes``
     """
     if not root.is_dir():
         raise UsageError(f"the project root {str(root)!r} is not a folder")
     sieve = Sieve(root.resolve(), rules)
-    found = list(_existing(sieve, sorted(candidates(sieve))))
-    _check_size([(status.st_size, "/".join(path)) for path, status in found], rules.max_bytes)
-    pointers: list[str] = []
-    entries = tuple(_entries(sieve, found, pointers))
-    _check_size([(entry.size, entry.path) for entry in entries], rules.max_bytes)
+    blank = Index.blank(_package(), sieve.root, rules.include, rules.exclude)
+    known = index.load(memory, blank)
+    at = stamps.now(str(memory.parent if memory is not None else sieve.root))
+    renewed = renewing.renew(sieve, known, at) if known.steady else None
+    now = renewed if renewed is not None else _judge_all(sieve, rules, known, at)
+    remember = functools.partial(index.save, memory, now) if now is not known else _nothing
+    base = _manifest(known.rows) if known.rows.paths else None
+    return _snapshot(sieve.root, now, rules, base, remember)
+
+
+def _nothing() -> None:
+    """Remember nothing: it is known already."""
+
+
+@functools.cache
+def _package() -> str:
+    try:
+        return version("pytest-remotegpu")
+    except PackageNotFoundError:
+        return ""
+
+
+def _judge_all(sieve: Sieve, rules: Rules, known: Index, at: int) -> Index:
+    """Judge every candidate anew; files that are remembered are not read again."""
+    trace = Trace()
+    found = sorted(_existing(sieve, trace, sorted(candidates(sieve, trace))))
+    sizes = [(stamp[stamps.SIZE], path) for path, stamp in found]
+    _check_size(sizes, rules.max_bytes)  # before any is read
+    rows = _rows(sieve, found, _Known(known))
+    folders = sieve.folders()
+    names = sorted({*folders, *trace.walked})
+    root = str(sieve.root)
+    blank = Index.blank(_package(), sieve.root, rules.include, rules.exclude)
+    blank.at, blank.steady, blank.listings = at, trace.steady, trace.listings
+    blank.folders, blank.folder_stamps = names, stamps.survey(root, names).tobytes()
+    blank.environments = sorted(name for name, is_one in folders.items() if is_one)
+    blank.walked, blank.absent = sorted(trace.walked), sorted(trace.absent)
+    blank.left_out, blank.notes, blank.rows = dict(sieve.left_out), list(sieve.notes), rows
+    return blank
+
+
+class _Known:
+    """The contents that are remembered, by path and stamp."""
+
+    def __init__(self, known: Index) -> None:
+        self._rows = known.rows
+        self._at = known.at
+        self._places = {path: place for place, path in enumerate(known.rows.paths)}
+        self._stamps = index.unpacked(known.rows.stamps)
+
+    def content(self, path: str, stamp: stamps.Stamp) -> tuple[bytes, int] | None:
+        """Give digest and flags of a file that has not changed since."""
+        place = self._places.get(path)
+        if place is None or stamps.is_fresh(stamp[stamps.CTIME], self._at):
+            return None
+        digest = self._rows.digest(place)
+        if digest == NO_CONTENT or stamps.pick(self._stamps, place) != stamp:
+            return None
+        return digest, self._rows.flags[place] & (SECRET | POINTER)
+
+
+def _existing(sieve: Sieve, trace: Trace, paths: Iterable[tuple[str, ...]]) -> Iterator[_Found]:
+    """Yield the files and links that may travel, with their stamps."""
+    for parts in paths:
+        path = "/".join(parts)
+        try:
+            status = os.lstat(sieve.prefix + path)
+        except (FileNotFoundError, NotADirectoryError):
+            trace.absent.add(path)  # tracked, and deleted here
+            continue
+        except OSError as error:
+            trace.steady = False
+            sieve.leave(path, unreadable(error))
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            trace.steady = False
+        elif sieve.admits(parts):
+            yield path, stamps.of(status)
+
+
+def _rows(sieve: Sieve, found: list[_Found], known: _Known) -> Rows:
+    rows = Rows([path for path, _ in found], b"", b"", b"", {}, {})
+    kept: array[int] = array("q")
+    digests, flags = bytearray(), bytearray()
+    for path, stamp in found:
+        remembered = known.content(path, stamp) if stat.S_ISREG(stamp[stamps.MODE]) else None
+        if remembered is None:
+            stamp, digest, flag = renewing.look(sieve, path, stamp, rows)  # noqa: PLW2901
+        else:
+            digest, flag = remembered
+        kept.extend(stamp)
+        digests += digest
+        flags.append(renewing.judged(sieve, path, flag, rows))
+    rows.stamps, rows.digests, rows.flags = kept.tobytes(), bytes(digests), bytes(flags)
+    return rows
+
+
+def _snapshot(
+    root: Path, now: Index, rules: Rules, base: Manifest | None, remember: Callable[[], None]
+) -> Snapshot:
+    manifest = _manifest(now.rows)
+    if sum(manifest.sizes) > rules.max_bytes:
+        _check_size(list(zip(manifest.sizes, manifest.paths, strict=True)), rules.max_bytes)
+    pointers = _pointers(now.rows)
+    left_out = {**now.left_out, **{printable(p): why for p, why in now.rows.reasons.items()}}
     return Snapshot(
-        root=sieve.root,
-        entries=tuple(sorted(entries, key=lambda entry: entry.path)),
-        left_out=tuple(sorted(sieve.left_out.items())),
+        root=root,
+        manifest=manifest,
+        left_out=tuple(sorted(left_out.items())),
         lfs_pointers=tuple(pointers),
-        notes=(*sieve.notes, *_lfs_note(pointers)),
+        notes=(*now.notes, *_lfs_note(pointers)),
+        base=base,
+        remember=remember,
     )
 
 
-def _existing(sieve: Sieve, paths: Iterable[Parts]) -> Iterator[_Found]:
-    """Yield the files and links that may travel, with their status."""
-    for path in paths:
-        try:
-            status = sieve.root.joinpath(*path).lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # tracked, and deleted here
-        except OSError as error:
-            sieve.leave("/".join(path), unreadable(error))
-            continue
-        if stat.S_ISDIR(status.st_mode) or not sieve.admits(path):
-            continue
-        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-            yield path, status
-        else:
-            sieve.leave("/".join(path), _SPECIAL)
+def _manifest(rows: Rows) -> Manifest:
+    numbers = index.unpacked(rows.stamps)
+    paths, digests = rows.paths, rows.digests
+    sizes = numbers[stamps.SIZE :: stamps.WIDTH].tolist()
+    executable = bytearray([mode >> 6 & 1 for mode in numbers[stamps.MODE :: stamps.WIDTH]])
+    for path in rows.links:
+        place = bisect.bisect_left(paths, path)
+        sizes[place] = executable[place] = 0
+    if any(kind & LEFT for kind in set(rows.flags)):
+        kept = [place for place, flag in enumerate(rows.flags) if not flag & LEFT]
+        paths = [paths[place] for place in kept]
+        sizes = [sizes[place] for place in kept]
+        executable = bytearray(executable[place] for place in kept)
+        digests = b"".join(map(rows.digest, kept))
+    links = dict(sorted(rows.links.items()))
+    return Manifest.of_columns(paths, digests, sizes, bytes(executable), links)
 
 
-def _entries(sieve: Sieve, found: Iterable[_Found], pointers: list[str]) -> Iterator[Entry]:
-    for path, status in found:
-        if stat.S_ISLNK(status.st_mode):
-            made = _link(sieve.root, path)
-        else:
-            made = _file(sieve, path, pointers)
-        if isinstance(made, Entry):
-            yield made
-        else:
-            sieve.leave("/".join(path), made)
-
-
-def _link(root: Path, path: Parts) -> Entry | str:
-    """Return the link's entry, or why it has none."""
-    here = root.joinpath(*path)
-    try:
-        text = os.readlink(here).replace(os.sep, "/")  # noqa: PTH115 -- Path alters the text
-    except OSError as error:
-        return unreadable(error)
-    target = Path(os.path.realpath(here))
-    if not target.is_relative_to(root):
-        return _LEAVES
-    if not _stays(text, len(path) - 1):
-        text = Path(os.path.relpath(target, here.parent)).as_posix()
-    return Entry("/".join(path), "", 0, 0o644, text) if printable(text) == text else NOT_UTF8
-
-
-def _stays(text: str, depth: int) -> bool:
-    """Whether a link so many folders deep is relative, goes up at its start only, and not too far.
-
-    What goes down through another link and then up may end anywhere; this form can't.
-    """
-    parts = [part for part in text.split("/") if part not in {"", "."}]
-    ups = next((index for index, part in enumerate(parts) if part != ".."), len(parts))
-    return not Path(text).is_absolute() and ups <= depth and ".." not in parts[ups:]
-
-
-def _file(sieve: Sieve, path: Parts, pointers: list[str]) -> Entry | str:
-    """Return the file's entry, or why it has none."""
-    content = _read(sieve.root.joinpath(*path))
-    if isinstance(content, str):
-        return content
-    reason = guards.of_content(content.head)
-    if reason is not None and not sieve.spells_out(path, (len(path) - 1,)):
-        return reason
-    size = content.status.st_size
-    if size < _LFS_POINTER_BELOW and content.head.startswith(_LFS_POINTER):
-        pointers.append("/".join(path))
-    return Entry("/".join(path), content.digest, size, _mode(content.status), None)
-
-
-def _read(path: Path) -> _Content | str:
-    """Return a file's content as it was at one moment, or why there is none."""
-    try:
-        for _ in range(_ATTEMPTS):
-            before = path.lstat()
-            content = _read_once(path)
-            if not stat.S_ISREG(content.status.st_mode):
-                return _SPECIAL
-            if _stamp(before) == _stamp(content.status):
-                return content
-    except (FileNotFoundError, NotADirectoryError):
-        return _VANISHED
-    except OSError as error:
-        return unreadable(error)
-    return _UNSTEADY
-
-
-def _read_once(path: Path) -> _Content:
-    digest = hashlib.sha256()
-    with open(os.open(path, _FLAGS), "rb", buffering=0) as file:  # noqa: PTH123 -- a descriptor
-        chunk = head = file.read(_CHUNK)
-        while chunk:
-            digest.update(chunk)
-            chunk = file.read(_CHUNK)
-        return _Content(digest.hexdigest(), head, os.fstat(file.fileno()))
-
-
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _mode(status: os.stat_result) -> int:
-    return 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+def _pointers(rows: Rows) -> list[str]:
+    if not any(kind & POINTER for kind in set(rows.flags)):
+        return []
+    pairs = zip(rows.paths, rows.flags, strict=True)
+    return [path for path, flag in pairs if flag & POINTER and not flag & LEFT]
 
 
 def _lfs_note(pointers: list[str]) -> Iterator[str]:

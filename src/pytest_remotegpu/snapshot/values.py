@@ -6,13 +6,15 @@ They know nothing of how a snapshot is taken, nor of where it goes.
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_remotegpu.errors import RemoteGpuError
+from pytest_remotegpu.manifest import Manifest
 from pytest_remotegpu.snapshot import git, globs, guards
 
 __all__ = ["Entry", "Rules", "Snapshot", "SnapshotError", "printable"]
@@ -55,31 +57,39 @@ class Entry:
 class Snapshot:
     """The files of one root as they were when they were read.
 
-    ``root`` is absolute, links resolved. ``entries`` are sorted by path. ``left_out`` pairs a path,
-    or the folder above many, with the reason; what git ignores is not in it. ``lfs_pointers`` are
-    the files sent whose content was never fetched from Git LFS. ``notes`` are sentences for the
-    user to see.
+    ``root`` is absolute, links resolved. ``manifest`` lists the files; ``entries`` are its lines.
+    ``left_out`` pairs a path, or the folder above many, with the reason; what git ignores is not in
+    it. ``lfs_pointers`` are the files sent whose content was never fetched from Git LFS. ``notes``
+    are sentences for the user to see. ``base`` is the list of the snapshot that was remembered
+    last; ``remember`` writes down what makes the next one quick, and may be left out.
     """
 
     root: Path
-    entries: tuple[Entry, ...]
+    manifest: Manifest
     left_out: tuple[tuple[str, str], ...]
     lfs_pointers: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    base: Manifest | None = None
+    remember: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def size(self) -> int:
         """The sum of all files' sizes in bytes; equal contents count each time."""
-        return sum(entry.size for entry in self.entries)
+        return self.manifest.size
 
     @functools.cached_property
-    def _by_digest(self) -> dict[str, Entry]:
-        return {entry.digest: entry for entry in self.entries if entry.link is None}
+    def entries(self) -> tuple[Entry, ...]:
+        """The files and links, sorted by path."""
+        return tuple(Entry(*line) for line in self.manifest)
+
+    def has(self, digest: str) -> bool:
+        """Whether it is the digest of one of the files, or of the manifest."""
+        return digest == self.manifest.digest or self.manifest.find(digest) is not None
 
     @functools.cached_property
     def _present(self) -> frozenset[str]:
         """Every entry's path, and every folder above one."""
-        paths = [Path(entry.path) for entry in self.entries]
+        paths = map(Path, self.manifest.paths)
         return frozenset(here.as_posix() for path in paths for here in (path, *path.parents))
 
     def read(self, digest: str) -> bytes:
@@ -87,14 +97,22 @@ class Snapshot:
 
         :raises SnapshotError: no entry has this digest, or its file no longer has this content
         """
-        entry = self._by_digest.get(digest)
-        if entry is None:
+        if digest == self.manifest.digest:
+            return self.manifest.encoded
+        place = self.manifest.find(digest)
+        if place is None:
             raise SnapshotError(f"the snapshot of {str(self.root)!r} has no content {digest!r}")
-        path = entry.path
+        return self.read_at(place, digest)
+
+    def read_at(self, place: int, digest: str) -> bytes:
+        """Return the content of the manifest's line at this place; its digest is checked.
+
+        :raises SnapshotError: its file no longer has this content
+        """
+        path = self.manifest.paths[place]
         try:
-            with (self.root / path).open("rb") as file:
-                # a log that grows meanwhile still begins with what it was
-                content = file.read(entry.size)
+            # a log that grows meanwhile still begins with what it was
+            content = _beginning_of(f"{self.root}{os.sep}{path}", self.manifest.sizes[place])
         except OSError as error:
             raise SnapshotError(
                 f"{path!r} can't be read any more ({error.strerror}); run again"
@@ -145,10 +163,35 @@ class Snapshot:
             if path.startswith(f"{name}/"):
                 return f"{path!r} {reason}, and nothing else in it travels"
         if git.ignores(here):
-            return f"git ignores it{_way_out(name)}"
+            return f"git ignores it{_way_out(name)}{_like_it(name, here)}"
         if here.is_dir():
             return f"it is empty, or git ignores what it holds{_way_out(name)}"
         return "it is newer than the snapshot; run again"
+
+
+def _beginning_of(path: str, size: int) -> bytes:
+    """Read so many bytes, unless the file ends before."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        content = os.read(descriptor, size)
+        while len(content) < size and (more := os.read(descriptor, size - len(content))):
+            content += more
+        return content
+    finally:
+        os.close(descriptor)
+
+
+def _like_it(name: str, here: Path) -> str:
+    """Give the glob of all files like this one, where there are any."""
+    try:
+        others = any(other != here for other in here.parent.glob(f"*{glob.escape(here.suffix)}"))
+    except (OSError, ValueError):
+        return ""
+    if not here.suffix or not others or here.is_dir():
+        return ""
+    folder, _, _ = name.rpartition("/")
+    pattern = f"*{globs.escaped(here.suffix)}"
+    return f", or {f'{globs.escaped(folder)}/{pattern}' if folder else pattern!r} for all like it"
 
 
 def _way_out(name: str) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +16,8 @@ from typing import Final
 
 import cloudpickle
 
+from pytest_remotegpu.manifest import Line, Manifest
 from pytest_remotegpu.protocol import orders
-from pytest_remotegpu.protocol.plain import to_text
 
 __all__ = ["BALLAST", "BIG", "NOISE", "SESSION", "VARIABLE", "Project", "clean"]
 
@@ -113,17 +115,25 @@ class Project:
     """The project's files on this host.
 
     :ivar root: their folder, which is made and filled by :meth:`write`.
+    :ivar mark: the content of a file that no far side has seen before.
     """
 
     root: Path
+    mark: bytes = b"marked"
 
     @classmethod
     def write(cls, root: Path) -> Project:
         """Write the project into a new folder ``root``."""
         root.mkdir(parents=True)
-        for name, data in _FILES.items():
+        project = cls(root, secrets.token_bytes(16))
+        for name, data in project.files.items():
             Path(root, name).write_bytes(data)
-        return cls(root)
+        return project
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Each file's content by its name."""
+        return {**_FILES, "mark.bin": self.mark}
 
     def order(
         self,
@@ -170,15 +180,21 @@ class Project:
             run="kit",
         )
 
-    def _tree(self) -> list[orders.File]:
-        return [
-            orders.File(to_text(name), _digest(data), len(data), 0o644)
-            for name, data in _FILES.items()
-        ]
+    def _tree(self) -> orders.Tree:
+        whole = Manifest.of(
+            Line(name, _digest(data), len(data), 0o644, None) for name, data in self.files.items()
+        )
+        return orders.Tree(
+            digest=whole.digest,
+            manifest=zlib.compress(whole.encoded, 1),
+            unfolded=len(whole.encoded),
+            project=str(self.root),
+            name=self.root.name,
+        )
 
     def blobs(self) -> Iterator[orders.Blob]:
         """Yield the content of every file."""
-        return (orders.Blob(_digest(data), data) for data in _FILES.values())
+        return (orders.Blob(_digest(data), data) for data in self.files.values())
 
 
 def _digest(data: bytes) -> str:

@@ -18,7 +18,7 @@ from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.worker import versions
 
-__all__ = ["for_runner", "hello", "look", "name_of", "sweep"]
+__all__ = ["for_runner", "hello", "look", "sweep"]
 
 PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
 
@@ -54,15 +54,6 @@ def for_runner(order: orders.Order, run: orders.Run, site: orders.Site) -> order
     options = msgspec.structs.replace(given, **moved)
     cwd = os.path.normpath(Path(site.root, order.cwd))
     return msgspec.structs.replace(order, options=options, site=site, cwd=cwd, tree=None, run=run)
-
-
-def name_of(order: orders.Order) -> str:
-    """Name the folder to lay the files out in: the project's own, below its working directory.
-
-    Where that lies above the project, the folders between the two are part of the name.
-    """
-    above = Path(order.cwd).parts.count("..")
-    return str(Path(*Path(order.root).parts[-above - 1 :])).lstrip("/")
 
 
 def _moved(text: str, root: str, here: str) -> str:

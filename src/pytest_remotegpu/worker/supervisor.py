@@ -15,15 +15,14 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_remotegpu.errors import FarSideError
+from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
-from pytest_remotegpu.worker import artifacts, process, site, start, watch
+from pytest_remotegpu.worker import artifacts, process, site, source, start, watch
 from pytest_remotegpu.worker.client import Client
 from pytest_remotegpu.worker.hold import POLL, Hold
 from pytest_remotegpu.worker.restarts import Restarts
 from pytest_remotegpu.worker.run import RunnerHandle
-from pytest_remotegpu.worker.source import Source
 from pytest_remotegpu.worker.stretches import Stretches
 from pytest_remotegpu.worker.watch import Watch
 
@@ -53,7 +52,7 @@ class Supervisor:
         self._starter = starter
         self._selector = selectors.DefaultSelector()
         self._order: orders.Order | None = None
-        self._source: Source | None = None
+        self._source: source.Source | None = None
         self._runner: RunnerHandle | None = None
         self._stretches = Stretches()
         self._restarts = Restarts()
@@ -156,6 +155,8 @@ class Supervisor:
             self._runner.close()
         if self._hold is not None:
             self._hold.close()
+        if self._source is not None:
+            self._source.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     # towards the user's side
@@ -185,9 +186,8 @@ class Supervisor:
                 self._take_run(message)
             case orders.Follows() | orders.Withdraw():
                 self._change(message)
-            case orders.Blob() if self._source is not None:
-                self._source.put(message)
-                self._begin_when_complete()
+            case orders.Blob() | orders.Pack() if self._source is not None:
+                self._begin_when_complete(message)
             case orders.Values() if self._runner is not None:
                 self._runner.send(message)
             case orders.Finish():
@@ -206,22 +206,22 @@ class Supervisor:
         except FarSideError as error:
             self._refuse(str(error))
             return
-        if order.tree is not None:
-            self._source = Source(self._scratch, site.name_of(order), order.tree)
-            if missing := self._source.missing():
-                self._emit(events.Need(missing))
         self._begin_when_complete()
 
     def _refuse(self, text: str) -> None:
         self._emit(events.StartFailed(to_text(text)))
         self._finish()
 
-    def _begin_when_complete(self) -> None:
-        if self._source is not None:
-            if self._source.missing():
+    def _begin_when_complete(self, *came: orders.Blob | orders.Pack) -> None:
+        try:
+            if self._source is None:
+                self._source = source.of(self._order, self._scratch)
+            if self._source is not None and not self._source.go_on(self._emit, *came):
                 return
-            self._source.build()
-        self._start_runner()
+        except (OSError, RemoteGpuError) as error:
+            self._refuse(f"the project's files can't be laid out there: {error}")
+        else:
+            self._start_runner()
 
     def _take_run(self, run: orders.Run) -> None:
         self._change(run) if self._stretches.open else self._begin(run)
@@ -313,8 +313,8 @@ class Supervisor:
         self._selector.register(runner.channel, selectors.EVENT_READ, self._read_runner)
         for fd in runner.outputs:
             self._selector.register(fd, selectors.EVENT_READ, self._read_runner_first)
-        pid = self._starter.start(runner.ends, self._hold.locks)
-        if pid:
+        locks = [*self._hold.locks, *source.locks(self._source)]
+        if pid := self._starter.start(runner.ends, locks):
             runner.started(pid)
 
     def _order_for_runner(self, hold: Hold) -> orders.Order:

@@ -8,6 +8,7 @@ written outside the tree.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -54,6 +55,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._count = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def missing(self, digests: Iterable[str]) -> list[str]:
@@ -69,6 +71,25 @@ class Store:
         :raises TreeError: ``digest`` is no digest
         """
         return Incoming(self._place(digest))
+
+    def put_small(self, digest: str, content: bytes) -> None:
+        """Take in one content that has come whole.
+
+        :raises TreeError: ``digest`` is no digest, or not that of the content, or the system
+            refuses it, for instance for lack of space
+        """
+        place = self._place(digest)
+        actual = hashlib.sha256(content).hexdigest()
+        if actual != digest:
+            raise TreeError(f"content announced as {digest!r} arrived as {actual!r}")
+        self._count += 1
+        scratch = self._folder / digest[:2] / f".incoming-{os.getpid()}-{self._count}"
+        try:
+            _write_new(scratch, content)
+            os.replace(scratch, place)  # noqa: PTH105 -- one of very many
+        except OSError as error:
+            scratch.unlink(missing_ok=True)
+            raise TreeError(f"can't store {digest!r}: {error.strerror}") from error
 
     def put(self, digest: str, chunks: Iterable[bytes]) -> None:
         """Take in one content.
@@ -89,7 +110,7 @@ class Store:
         :raises TreeError: an entry is unsafe or contradicts another, a content is missing or
             damaged, or the system refuses; the destination is then as it was before
         """
-        wanted = _judged(entries)
+        wanted = self.judge(entries)
         self._require(wanted)
         try:
             destination.parent.mkdir(parents=True, exist_ok=True)
@@ -101,6 +122,48 @@ class Store:
                 shutil.rmtree(scratch, ignore_errors=True)
         except OSError as error:
             raise TreeError(f"can't build {str(destination)!r}: {error}") from error
+
+    @staticmethod
+    def judge(entries: Iterable[_Entry]) -> list[TreeEntry]:
+        """Return the entries if a tree can be made of them that keeps to itself.
+
+        :raises TreeError: where not
+        """
+        return _judged(entries)
+
+    def holds(self, digest: str) -> bool:
+        """Whether a content is here, whole; a damaged one is removed.
+
+        :raises TreeError: ``digest`` is no digest
+        """
+        place = self._place(digest)
+        try:
+            with place.open("rb", buffering=0) as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                    return True
+            place.unlink(missing_ok=True)
+        except OSError:
+            pass
+        return False
+
+    def get(self, digest: str) -> bytes | None:
+        """Give a whole content; None where it is not here, or damaged, and so removed."""
+        place = self._place(digest)
+        try:
+            content = place.read_bytes()
+        except OSError:
+            return None
+        if hashlib.sha256(content).hexdigest() != digest:
+            place.unlink(missing_ok=True)
+            return None
+        self._use(place)
+        return content
+
+    @staticmethod
+    def _use(place: Path) -> None:
+        """Note that a content was used, so that others are the first to go."""
+        with contextlib.suppress(OSError):
+            os.utime(place)
 
     def _place(self, digest: str) -> Path:
         if not _DIGEST.fullmatch(digest):
@@ -119,27 +182,48 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
         for entry in entries:
             if entry.link is None:
-                self._copy(entry, scratch / entry.path)
+                self.copy(entry, scratch / entry.path)
         for entry in entries:  # last, so that no file can be written through one
             if entry.link is not None:
                 (scratch / entry.path).symlink_to(entry.link)
 
-    def _copy(self, entry: TreeEntry, target: Path) -> None:
+    def copy(self, entry: TreeEntry, target: Path) -> None:
+        """Write a content to a path at which nothing is.
+
+        :raises TreeError: it is missing, or damaged and so removed
+        :raises OSError: the system refuses
+        """
         source = self._place(entry.digest)
         digest = hashlib.sha256()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         descriptor = os.open(target, flags, 0o777 if entry.mode & _EXECUTABLE else 0o666)
         with open(descriptor, "wb", buffering=0) as file:  # noqa: PTH123 -- a descriptor
-            for chunk in _chunks(source):
+            for chunk in self._chunks(source, entry):
                 digest.update(chunk)
                 _write_all(file.fileno(), chunk)
         if digest.hexdigest() != entry.digest:
             source.unlink(missing_ok=True)  # so that it counts as missing the next time
             raise TreeError(f"the stored content of {entry.path!r} is damaged; send it again")
+        self._use(source)
+
+    @staticmethod
+    def _chunks(path: Path, entry: TreeEntry) -> Iterator[bytes]:
+        try:
+            file = path.open("rb", buffering=0)
+        except FileNotFoundError:
+            raise TreeError(
+                f"the stored content of {entry.path!r} is gone; send it again"
+            ) from None
+        with file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
 
 
 class Incoming:
-    """One content on its way into a store; it appears there when finished, or not at all."""
+    """One content on its way into a store; it appears there when finished, or not at all.
+
+    :ivar size: bytes that have come.
+    """
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -148,6 +232,7 @@ class Incoming:
         self._descriptor, name = tempfile.mkstemp(prefix=".incoming-", dir=place.parent)
         self._path = Path(name)
         self._open = True
+        self.size = 0
 
     def write(self, chunk: bytes) -> None:
         """Take in the next piece.
@@ -155,6 +240,7 @@ class Incoming:
         :raises TreeError: the system refuses it, for instance for lack of space
         """
         self._digest.update(chunk)
+        self.size += len(chunk)
         try:
             _write_all(self._descriptor, chunk)
         except OSError as error:
@@ -183,16 +269,23 @@ class Incoming:
         os.close(self._descriptor)
 
 
+def _write_new(path: Path, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, flags, 0o600)
+    try:
+        _write_all(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
 def _write_all(descriptor: int, chunk: bytes) -> None:
     rest = memoryview(chunk)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
 
 
 def _judged(entries: Iterable[_Entry]) -> list[TreeEntry]:

@@ -1,0 +1,199 @@
+"""The commit that was run is on record, and another commit than the working tree's can be run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from session.running import CPU, run, said
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+FAR = "--remote=command:env -u PYTHONPATH -C / PYTEST_REMOTEGPU_PRETEND_GPUS=1"
+GIT = (
+    *("git", "-c", "user.name=u", "-c", "user.email=u@localhost", "-c", "commit.gpgsign=false"),
+    *("-c", "protocol.file.allow=always"),
+)
+
+
+def git(folder: Path, *words: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run([*GIT, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def commit(folder: Path, message: str) -> str:
+    """Commit everything, and give the commit."""
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", message)
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """Give a checkout with a first commit, in which the value is 1."""
+    pytester.makeini(f"[pytest]\nremotegpu_python = {sys.executable}\n")
+    (pytester.path / ".gitignore").write_text(
+        "*.xml\n.pytest_cache\n__pycache__\nrunpytest*\nstd*\n"
+    )
+    pytester.makepyfile(
+        value="VALUE = 1\n",
+        test_it="""
+            import pytest
+            import value
+
+            @pytest.mark.gpu
+            def test_value(): print("the value is", value.VALUE)
+        """,
+    )
+    git(pytester.path, "init", "-q", ".")
+    commit(pytester.path, "one")
+    return pytester
+
+
+def recorded(project: pytest.Pytester, *args: str) -> str:
+    """Run, and give the commit that the junit file has; the summary shows the same."""
+    result = run(project, *args, "--junitxml=out.xml", "-rP")
+    result.assert_outcomes(passed=1)
+    text = (project.path / "out.xml").read_text(encoding="utf-8")
+    found = text.partition('name="remotegpu_commit" value="')[2].partition('"')[0]
+    head, dirty, digest = found.partition("-dirty-")
+    line = f"commit {head[:12]}" + (f" with changes {digest}" if dirty else "")
+    assert line in said(result).splitlines()
+    return found
+
+
+@pytest.mark.parametrize("where", [CPU, FAR], ids=["local", "sent"])
+def test_commit_and_changes_are_recorded(project: pytest.Pytester, where: str) -> None:
+    head = git(project.path, "rev-parse", "HEAD")
+    assert recorded(project, where) == head
+    (project.path / "value.py").write_text("VALUE = 2\n", encoding="utf-8")
+    second = recorded(project, where)
+    assert second.startswith(f"{head}-dirty-")
+    assert recorded(project, where) == second
+    (project.path / "value.py").write_text("VALUE = 3\n", encoding="utf-8")
+    third = recorded(project, where)
+    assert third.startswith(f"{head}-dirty-")
+    assert third != second
+    (project.path / "untracked.py").touch()
+    assert recorded(project, where) not in (head, second, third)
+    git(project.path, "clean", "-qf")
+    git(project.path, "checkout", "-q", ".")
+    assert recorded(project, where) == head
+
+
+def test_under_xdist_it_is_recorded_once(project: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    assert recorded(project, FAR, "-n1") == git(project.path, "rev-parse", "HEAD")
+
+
+def test_without_git_nothing_is_recorded(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.gpu
+        def test_it(): pass
+    """)
+    result = run(pytester, CPU, "--junitxml=out.xml")
+    result.assert_outcomes(passed=1)
+    assert "remotegpu_commit" not in (pytester.path / "out.xml").read_text(encoding="utf-8")
+    assert not [line for line in said(result).splitlines() if line.startswith("commit ")]
+
+
+def test_another_commit_is_run(project: pytest.Pytester) -> None:
+    first = git(project.path, "rev-parse", "HEAD")
+    (project.path / "value.py").write_text("VALUE = 2\n", encoding="utf-8")
+    second = commit(project.path, "two")
+    git(project.path, "tag", "-a", "v2", "-m", "two")
+    (project.path / "value.py").write_text("VALUE = 3\n", encoding="utf-8")
+    (project.path / "untracked.py").touch()
+    status = git(project.path, "status", "--porcelain")
+    for ref, there, value in (("HEAD~1", first, 1), ("v2", second, 2), (first[:10], first, 1)):
+        assert recorded(project, FAR, f"--remote-rev={ref}") == there
+        result = run(project, FAR, "-rP", f"--remote-rev={ref}")
+        assert f"the value is {value}" in said(result)
+    assert "the value is 3" in said(run(project, FAR, "-rP"))
+    assert git(project.path, "status", "--porcelain") == status
+    assert git(project.path, "worktree", "list").count("\n") == 0
+
+
+def test_a_folder_of_a_checkout_and_its_submodules(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = project.path.parent / f"{project.path.name}-library"
+    git(library, "init", "-q")
+    (library / "lib.py").write_text("VALUE = 10\n", encoding="utf-8")
+    commit(library, "ten")
+    inner = project.path / "inner"
+    git(project.path, "submodule", "add", "-q", str(library), "inner/lib")
+    (inner / "pytest.ini").write_text(f"[pytest]\nremotegpu_python = {sys.executable}\n")
+    (inner / "test_inner.py").write_text(
+        "import pytest\nfrom lib.lib import VALUE\n\n"
+        "@pytest.mark.gpu\ndef test_value(): print('the value is', VALUE)\n"
+    )
+    commit(project.path, "a submodule")
+    (inner / "lib/lib.py").write_text("VALUE = 11\n", encoding="utf-8")
+    monkeypatch.chdir(inner)
+    text = said(run(project, FAR, "-rP", "--remote-rev=HEAD"))
+    assert "the value is 10" in text
+    assert "VALUE = 11" in (inner / "lib/lib.py").read_text(encoding="utf-8")
+    shutil.rmtree(inner / "lib")
+    (inner / "lib").mkdir()
+    (inner / "lib/lib.py").write_text("VALUE = 12\n", encoding="utf-8")
+    text = said(run(project, FAR, "--remote-rev=HEAD"))
+    assert "note: the files of submodule 'lib' are not sent" in text
+
+
+def test_what_the_commit_lacks_is_said(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_new="""
+            import pytest
+
+            @pytest.mark.gpu
+            def test_new(): pass
+        """,
+        test_it="""
+            import pathlib
+            import pytest
+
+            @pytest.mark.gpu
+            def test_value(): open("data.txt")
+        """,
+    )
+    commit(project.path, "needs data")
+    project.makepyfile(test_new="")
+    project.makepyfile(test_new="import pytest\n\n@pytest.mark.gpu\ndef test_newer(): pass\n")
+    (project.path / "data.txt").touch()
+    result = run(project, FAR, "--remote-rev=HEAD")
+    result.assert_outcomes(failed=1, errors=1)
+    text = said(result)
+    assert "'data.txt' was not sent: --remote-rev=HEAD sends what that commit has" in text
+    assert "test_newer" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ([FAR, "--remote-rev=nothing"], "--remote-rev='nothing' names no commit of"),
+        ([FAR, "--remote-rev=--all"], "--remote-rev='--all' names no commit"),
+        ([FAR, "--remote-rev=HEAD:value.py"], "names no commit of"),
+        ([CPU, "--remote-rev=HEAD"], "--remote-rev=HEAD needs a far side that files are sent to"),
+    ],
+)
+def test_what_names_no_commit_is_a_usage_error(
+    project: pytest.Pytester, args: list[str], why: str
+) -> None:
+    result = run(project, *args)
+    assert result.ret == 4
+    assert why in said(result)
+
+
+def test_without_git_there_is_no_commit(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import pytest\n\n@pytest.mark.gpu\ndef test_it(): pass\n")
+    result = run(pytester, FAR, "--remote-rev=HEAD")
+    assert result.ret == 4
+    assert "--remote-rev='HEAD' needs a git checkout" in said(result)
