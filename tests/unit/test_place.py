@@ -435,7 +435,7 @@ def test_a_tree_keeps_to_its_folder(tmp_path: Path, path: str) -> None:
         source.go_on(asked.append, orders.Blob(sha(b"one"), b"one"))
 
 
-@pytest.mark.parametrize("name", ["..", ".", "", "a/b", "/etc"])
+@pytest.mark.parametrize("name", ["..", ".", "", "a/../b", "/etc", "a//b"])
 def test_the_name_of_the_folder_is_a_name(tmp_path: Path, name: str) -> None:
     tree = whole(ONE)
     tree = orders.Tree(
