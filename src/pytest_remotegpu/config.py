@@ -53,6 +53,7 @@ OPTIONS: Final[dict[str, str]] = {
     "remote_json": "--remote-json",
     "remote_workers": "--remote-workers",
     "remote_rev": "--remote-rev",
+    "remote_ephemeral": "--remote-ephemeral",
 }
 """Command-line options, by the name of their value."""
 
@@ -156,6 +157,7 @@ class Settings:
     :ivar spec: where to run, ``None`` for here.
     :ivar fresh: whether every process of the far side is to be a new one.
     :ivar workers: the most that may share the tests of one shape.
+    :ivar ephemeral: whether what is deployed for this session ends with it.
     :ivar rev: the commit whose files run there; empty for the working tree.
     :ivar timeout: seconds for one test, 0 for no limit; so are the next three.
     :ivar run_timeout: for all that runs far away. :ivar wait: for cards that others hold.
@@ -179,6 +181,7 @@ class Settings:
     timeline: bool
     workers: int
     rev: str
+    ephemeral: bool
     timeout: float
     run_timeout: float
     wait: float
@@ -394,6 +397,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         timeline=bool(pick("timeline", False, option="remote_timeline")),
         workers=parse_workers(str(pick("workers", 1, option="remote_workers"))),
         rev=str(pick("rev", "", option="remote_rev")),
+        ephemeral=bool(pick("ephemeral", False, option="remote_ephemeral")),
         timeout=seconds("timeout", ini=True),
         run_timeout=seconds("run_timeout"),
         wait=seconds("wait"),

@@ -451,6 +451,7 @@ class FarSide:
             self._alarm.cancel()
         if self.controller is not None:
             self.controller.close()
+            self._pass_on_words()
         self.summary.workers = self.spending.close()
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()

@@ -75,6 +75,11 @@ ARGUMENTS = {
         "REF",
         "run the files of this commit on the far side, instead of those of the working tree",
     ),
+    "--remote-ephemeral": (
+        "remote_ephemeral",
+        None,
+        "deploy nothing that outlives the session (modal)",
+    ),
     "--remote-timeline": ("remote_timeline", None, "print the phases of the run with their times"),
     "--remote-max-cost": (
         "remote_max_cost",

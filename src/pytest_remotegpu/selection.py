@@ -9,15 +9,17 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from pytest_remotegpu import gpu, plan
-from pytest_remotegpu.backends.base import Checks
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import MarkerError, UsageError
 from pytest_remotegpu.gpu import Shape
+
+if TYPE_CHECKING:  # not loaded where nothing is shipped
+    from pytest_remotegpu.backends.base import Checks
 
 __all__ = ["check_offers", "near_misses", "own_marker", "shape_of", "shapes_of", "timeouts_of"]
 

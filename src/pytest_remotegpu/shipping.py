@@ -48,6 +48,7 @@ OURS: Final = (
     "remote_json",
     "remote_workers",
     "remote_rev",
+    "remote_ephemeral",
 )
 IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
 """Reporters of editors, which must speak once and so are not loaded there."""

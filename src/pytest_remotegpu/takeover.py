@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_remotegpu import backends
-from pytest_remotegpu.backends.base import Backend, Site
+from pytest_remotegpu.backends.base import Backend, Describes, Site
 from pytest_remotegpu.config import Settings, split_spec
 from pytest_remotegpu.control import Control, Requirement
 from pytest_remotegpu.distributed import GIVEN, Hub, Node
@@ -64,6 +64,7 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
         run_limit=settings.run_timeout,
         wait=settings.wait,
         workers=settings.workers,
+        ephemeral=settings.ephemeral,
         chosen=frozenset(each.name for each in settings.origins if each.origin != "default"),
         wanted=outfit,
         prices=settings.prices,
@@ -81,6 +82,11 @@ def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
         raise UsageError(
             f"--remote-rev={settings.rev} needs a far side that files are sent to, such as"
             f" ssh:HOST; --remote={settings.spec} runs in the working tree itself"
+        )
+    if settings.ephemeral and not isinstance(backend, Describes):
+        raise UsageError(
+            f"--remote-ephemeral is for backends that deploy something, such as modal; "
+            f"--remote={settings.spec} does not; --remote-fresh does without a warm process"
         )
     if settings.required and backend.pretends:
         raise UsageError(

@@ -172,7 +172,8 @@ def test_what_a_limit_kept_from_running_is_there(stage: Stage) -> None:
     assert "not run: the run limit of 1 s" in tests[FAR[1]]["message"]
     assert tests[FAR[1]]["where"] == "far"
     assert (data["session"]["complete"], data["session"]["exit_status"]) == (True, 1)
-    assert data["causes"] == ["the run limit of 1 s (--remote-run-timeout) is reached"]
+    limit = "the run limit of 1 s (--remote-run-timeout) is reached"
+    assert data["causes"] == [f"scripted-1 has not ended, although {limit}", limit]
 
 
 @pytest.mark.skipif(not hasattr(pytest, "SubtestReport"), reason="pytest 9 brought sub-tests")

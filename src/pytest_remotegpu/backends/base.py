@@ -81,6 +81,7 @@ class Site:
     :ivar run_limit: seconds for all that runs far away; 0 where the user names none.
     :ivar wait: seconds to wait for a card that is not free; 0 for any time.
     :ivar workers: how many workers of one shape may be open at once.
+    :ivar ephemeral: whether what is made for this session is to end with it.
     :ivar chosen: names of the settings that are the user's own, not a default.
     :ivar wanted: what the far side is to be equipped with; ``None`` where nobody has said.
     :ivar prices: what the user says of prices: USD for one GPU and an hour, by type of card or
@@ -97,6 +98,7 @@ class Site:
     run_limit: float = 0.0
     wait: float = 0.0
     workers: int = 1
+    ephemeral: bool = False
     chosen: frozenset[str] = frozenset()
     wanted: Wanted | None = None
     prices: Mapping[str, float] = field(default_factory=dict)

@@ -45,6 +45,8 @@ MOST_CONTAINERS: Final = 8
 asks for as many as it has workers, so this bounds what a mistake may cost."""
 SIGNING_IN: Final = 30.0
 """Seconds in which a courier must know whether the service takes the token."""
+LAST_LINES: Final = 12
+"""Lines of an image's build that are shown where it fails."""
 MOST_BACKOFF: Final = 300.0
 NEEDS: Final = ("cloudpickle", "msgspec", "nvidia-ml-py", "pluggy", "pytest")
 PRELOAD: Final = ("torch", "numpy")
@@ -106,7 +108,9 @@ class Courier(StdioChannel):
         if self._end.get("end") == "usage":
             raise UsageError(self._end["text"])
         if self._end.get("end") == "infra":
-            raise FarSideError(self._end["text"])
+            last = self._errors.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
+            built = "\n".join(["", *last]) if self._end.get("built") else ""
+            raise FarSideError(self._end["text"] + built)
 
     def call(self, order: dict[str, Any]) -> None:
         """Say what is to be called; the first piece that is sent begins it."""
@@ -126,10 +130,13 @@ class Courier(StdioChannel):
         :raises UsageError: where the service refuses what was asked for.
         :raises FarSideError: where no test can run.
         """
-        yield from super().frames()
+        said = False
+        for data in super().frames():
+            said = True
+            yield data
         self._listener.join(5.0)
         self.passing = self._end.get("end") == "lost"
-        self._backend.ended(lost=self.passing)
+        self._backend.ended(lost=self.passing, early=not said)
         self._raise_end()
 
     def diagnosis(self) -> str:
@@ -240,6 +247,7 @@ class Modal:
             "seconds": round(limit) + GRACE,
             "workers": max(MOST_CONTAINERS, self._site.workers),
             "idle": self._idle,
+            "ephemeral": self._site.ephemeral,
             "wait": self._site.wait,
             "delay": min(MOST_BACKOFF, 2.0 ** (self._losses - 1)) if self._losses else 0.0,
             "preload": [*PRELOAD, *self._site.preload],
@@ -284,10 +292,14 @@ class Modal:
                 lines.append(self._lines.get_nowait())
         return lines
 
-    def ended(self, *, lost: bool) -> None:
-        """Take note of how a call ended: after losses in a row the next one waits longer."""
+    def ended(self, *, lost: bool, early: bool) -> None:
+        """Take note of how a call ended: after losses in a row the next one waits longer.
+
+        :param early: whether no worker has spoken; else the row begins anew.
+        """
         with self._lock:
-            self._losses = self._losses + 1 if lost else 0
+            before = self._losses if early else 0
+            self._losses = before + 1 if lost else 0
 
     def price(self, shape: Shape) -> Price | None:
         """Give the price of one container, by the dearest type that it may get."""

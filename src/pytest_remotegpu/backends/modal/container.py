@@ -6,6 +6,7 @@ process, which no test of a user's ever enters. Passes bytes on and never looks 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -27,6 +28,10 @@ POLL: Final = 5.0
 """Seconds for which a container waits for messages in one go."""
 TOGETHER: Final = 64
 """Messages that are taken in one go."""
+SHOWN: Final = 2.0
+"""Seconds between two signs of a container that it is at a call."""
+GONE: Final = 5.0
+"""Seconds without one after which it is gone."""
 CLAIMED: Final = "pytest-remotegpu: this call was begun by another container"
 """Begins the error of a container that was given a call which another one had begun."""
 
@@ -51,7 +56,8 @@ def run(request: bytes) -> Iterator[bytes]:
 
     line, _, first = request.partition(b"\n")
     asked = json.loads(line)
-    _claim(modal, asked)
+    over = threading.Event()
+    _claim(modal, asked, over)
     mark = os.urandom(8)
     number = 0
 
@@ -68,13 +74,37 @@ def run(request: bytes) -> Iterator[bytes]:
             yield chunk(DATA, data)
         yield chunk(DIAGNOSIS, work.diagnosis().encode())
     finally:
+        over.set()
         work.close()
 
 
-def _claim(modal: Any, asked: dict[str, Any]) -> None:
-    claims = modal.Dict.from_name(asked["claims"])
-    if not claims.put(asked["nonce"], _name(), skip_if_exists=True):
-        raise RuntimeError(f"{CLAIMED}: {claims.get(asked['nonce'])}")
+def _claim(modal: Any, asked: dict[str, Any], over: threading.Event) -> None:
+    """Claim a call, and show from now on that this container is at it.
+
+    A call that is delivered again while another container is at it is left to that one: its end
+    would be taken for the call's.
+
+    :param over: ends the showing.
+    :raises RuntimeError: where another container has begun the call, and is gone.
+    """
+    claims, nonce = modal.Dict.from_name(asked["claims"]), asked["nonce"]
+    if claims.put(nonce, _name(), skip_if_exists=True):
+        threading.Thread(target=_show, args=(claims, nonce, over), daemon=True).start()
+        return
+    seen, shown = "", claims.get(f"{nonce}-alive")
+    while shown != seen:
+        seen = shown
+        time.sleep(GONE)
+        shown = claims.get(f"{nonce}-alive")
+    raise RuntimeError(f"{CLAIMED}: {claims.get(nonce)}")
+
+
+def _show(claims: Any, nonce: str, over: threading.Event) -> None:
+    number = 0
+    while not over.wait(SHOWN):
+        number += 1
+        with contextlib.suppress(Exception):  # the next time, then
+            claims.put(f"{nonce}-alive", number)
 
 
 def _name() -> str:

@@ -9,6 +9,7 @@ stdin ends, so does the work in the container, whatever has become of the sessio
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -91,7 +92,11 @@ class Courier:
         first = self._read()
         if first is None:
             return
-        function = self._guarded("preparing the app", lambda: self._prepare(order))
+        with contextlib.ExitStack() as until:
+            self._serve(order, first, until)
+
+    def _serve(self, order: dict[str, Any], first: bytes, until: contextlib.ExitStack) -> None:
+        function = self._guarded("preparing the app", lambda: self._prepare(order, until))
         request = {
             key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")
         }
@@ -102,14 +107,17 @@ class Courier:
         self._guarded("starting a container", lambda: self._pass_on(function, line, first, order))
         self._over.set()
 
-    def _prepare(self, order: dict[str, Any]) -> Any:
+    def _prepare(self, order: dict[str, Any], until: contextlib.ExitStack) -> Any:
         modal = self._modal
         with tempfile.TemporaryDirectory(prefix=FOLDER) as folder, modal.enable_output():
 
             def described() -> Any:
                 return image.build(order["recipe"], modal, Path(folder), os.environ)
 
-            found = deploying.prepared(modal, order, described, say)
+            if order["ephemeral"]:
+                found = deploying.temporary(modal, order, described(), until)
+            else:
+                found = deploying.prepared(modal, order, described, say)
         self._queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
         self._queue.hydrate()
         modal.Dict.from_name(order["claims"], create_if_missing=True).hydrate()
@@ -153,7 +161,7 @@ class Courier:
             self._outward.flush()
 
     def _lose(self, text: str) -> NoReturn:
-        self._cancel()
+        self.cancel()
         raise FailedError(trouble.Trouble("lost", text))
 
     def _wait_for_start(self, order: dict[str, Any]) -> None:
@@ -176,7 +184,7 @@ class Courier:
             say(f"waits for a container with {card} ({waited:.0f} s)")
 
     def _leave(self, found: trouble.Trouble) -> None:
-        self._cancel()
+        self.cancel()
         finish(found)
 
     # from the session
@@ -213,7 +221,7 @@ class Courier:
         while not self._over.wait(container.EVERY):
             self._put("alive")
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         """End the call, and its worker with it; the container stays for the next one."""
         self._over.set()
         threads = [threading.Thread(target=self._put, args=("stop",), daemon=True)]
@@ -229,7 +237,7 @@ class Courier:
 
 def finish(found: trouble.Trouble) -> NoReturn:
     """End this process, whatever its threads do."""
-    tell(end=found.kind, text=found.text)
+    tell(end=found.kind, text=found.text, built="built" if found.built else "")
     os._exit(1)
 
 
@@ -246,6 +254,8 @@ def _sign_in(modal: Any) -> None:
         if not modal.config.config.get("token_id"):
             raise modal.exception.AuthError("there is none")  # noqa: TRY301 -- one meaning for both
         modal.Client.from_env().hello()
+    except modal.exception.InvalidError as error:
+        raise FailedError(trouble.old_client(str(error))) from None
     except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
         raise FailedError(_meaning(modal, error, "signing in")) from None
 
@@ -281,6 +291,7 @@ def main() -> int:
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inward = sys.stdin.buffer
+    courier: Courier | None = None
     try:
         modal = sdk.load()
         sdk.harden()
@@ -292,6 +303,8 @@ def main() -> int:
         if line:
             courier.serve(json.loads(line))
     except FailedError as failed:
+        if courier is not None:
+            courier.cancel()
         finish(failed.trouble)
     except RemoteGpuError as error:
         finish(trouble.Trouble("usage", str(error)))

@@ -5,13 +5,21 @@ Runs in the courier's process. Knows what an app of ours is called, and nothing 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.modal import container
 
-__all__ = ["FUNCTION", "PREFIX", "TAG", "name_of", "options", "prepared"]
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["FUNCTION", "PREFIX", "TAG", "name_of", "options", "prepared", "temporary"]
 
 PREFIX: Final = "rgpu-"
 """Begins the names of our apps; nothing else is ever listed or stopped."""
@@ -55,16 +63,56 @@ def prepared(
         ``secrets``, ``volumes``, ``ephemeral``, ``reason``. :param image: describes the image.
     :param say: tells the user something.
     """
-    found = modal.Function.from_name(order["app"], FUNCTION)
+    found = _deployed(modal, order["app"])
+    if found is None:
+        with _alone(order["app"], say):
+            found = _deployed(modal, order["app"])
+            if found is None:
+                why = order["reason"] or "this environment was never deployed"
+                say(f"deploys {order['app']}: {why}")
+                app_of(modal, order, image())[0].deploy(name=order["app"])
+                say(f"deployed {order['app']}")
+                found = modal.Function.from_name(order["app"], FUNCTION)
+    return chosen(found, order)
+
+
+def _deployed(modal: Any, app: str) -> Any:
+    """Find the function of an app; ``None`` where it is not deployed."""
+    found = modal.Function.from_name(app, FUNCTION)
     try:
         found.hydrate()
     except modal.exception.NotFoundError:
-        say(f"deploys {order['app']}: {order['reason'] or 'this environment was never deployed'}")
-        app_of(modal, order, image()).deploy(name=order["app"])
-        found = modal.Function.from_name(order["app"], FUNCTION)
-        found.hydrate()
-        say(f"deployed {order['app']}")
-    return chosen(found, order)
+        return None
+    return found
+
+
+@contextlib.contextmanager
+def _alone(app: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Let one courier of this user deploy an app; others wait until it has."""
+    if sys.platform == "win32":
+        yield
+        return
+    path = Path(tempfile.gettempdir(), f"remotegpu-deploying-{os.getuid()}-{app}")
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waits for another worker, which deploys {app}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def temporary(modal: Any, order: Mapping[str, Any], image: Any, until: contextlib.ExitStack) -> Any:
+    """Give the function of an app that is there for as long as this process.
+
+    :param until: ends the app.
+    """
+    app, function = app_of(modal, order, image)
+    until.enter_context(app.run())
+    return chosen(function, order)
 
 
 def chosen(function: Any, order: Mapping[str, Any]) -> Any:
@@ -73,8 +121,8 @@ def chosen(function: Any, order: Mapping[str, Any]) -> Any:
     return function.with_options(**asked)
 
 
-def app_of(modal: Any, order: Mapping[str, Any], image: Any) -> Any:
-    """Describe the app; nothing is sent by that."""
+def app_of(modal: Any, order: Mapping[str, Any], image: Any) -> tuple[Any, Any]:
+    """Describe the app and its function; nothing is sent by that."""
     cards = order["gpu"].split(",") if "," in order["gpu"] else None
     app = modal.App(order["app"], tags={TAG: order["fingerprint"][:12]}, include_source=False)
     volumes = {
@@ -85,7 +133,7 @@ def app_of(modal: Any, order: Mapping[str, Any], image: Any) -> Any:
         else modal.Volume.from_name(name, create_if_missing=True)
         for path, (name, read_only) in order["volumes"].items()
     }
-    app.function(
+    function = app.function(
         name=FUNCTION,
         image=image,
         gpu=cards,
@@ -98,4 +146,4 @@ def app_of(modal: Any, order: Mapping[str, Any], image: Any) -> Any:
         include_source=False,
         is_generator=True,
     )(container.run)
-    return app
+    return app, function

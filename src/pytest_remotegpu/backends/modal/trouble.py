@@ -94,14 +94,24 @@ MEANINGS: Final[tuple[tuple[str, Kind, str], ...]] = (
     ("ClientClosed", "infra", ANSWERS_BADLY),
 )
 """Names of the SDK's exceptions, the special ones before those that they are kinds of."""
+_USAGE: Final = tuple((name, text) for name, kind, text in MEANINGS if kind == "usage")
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """What went wrong, for people."""
+    """What went wrong, for people.
+
+    :ivar built: whether it was the build of an image, whose last lines tell more.
+    """
 
     kind: Kind
     text: str
+    built: bool = False
+
+
+def old_client(said: str) -> Trouble:
+    """Say that the service does not talk to this version of its client."""
+    return Trouble("usage", dict(_USAGE)["VersionError"].format(said=said))
 
 
 def of_error(modal: Any, error: BaseException, *, during: str, claimed: str) -> Trouble:
@@ -116,5 +126,7 @@ def of_error(modal: Any, error: BaseException, *, during: str, claimed: str) -> 
     for name, kind, text in MEANINGS:
         known = getattr(modal.exception, name, None)
         if known is not None and isinstance(error, known):
-            return Trouble(kind, f"{during}: {text.format(said=said)}")
+            return Trouble(
+                kind, f"{during}: {text.format(said=said)}", built=name == "ImageBuildError"
+            )
     return Trouble("infra", f"{during}: {type(error).__name__}: {said}")

@@ -1,0 +1,1 @@
+"""Sessions whose tests run in containers of a Modal service on the loopback interface."""

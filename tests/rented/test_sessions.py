@@ -1,0 +1,194 @@
+"""Whole sessions: what is deployed and rented, what stays, what ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from loopback import LoopbackModal
+from pytest_remotegpu.backends.modal import container
+from session.running import LONG, Started, run, said, until
+
+T4 = "--remote=modal:T4"
+THREE = """
+    import os, pathlib, pytest
+
+    @pytest.mark.gpu
+    def test_one(artifacts_dir):
+        (artifacts_dir / "a.txt").write_text("from afar")
+        print("container", os.environ["MODAL_TASK_ID"])
+
+    @pytest.mark.gpu
+    def test_two():
+        assert not pathlib.Path("/nowhere").exists(), "two"
+        assert 1 == 2
+
+    def test_here():
+        assert "MODAL_TASK_ID" not in os.environ
+"""
+
+
+def test_once_more(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    """The second session deploys nothing, and finds the container and a warm worker."""
+    pytester.makepyfile(THREE)
+    first = run(pytester, T4, "-rA")
+    assert first.ret == 1
+    first.assert_outcomes(passed=2, failed=1)
+    first.stdout.fnmatch_lines(["*deploys rgpu-*: no environment of this project is known here"])
+    first.stdout.fnmatch_lines(["*a.txt*"])
+    second = run(pytester, T4, "-rA")
+    second.assert_outcomes(passed=2, failed=1)
+    assert "deploys" not in said(second)
+    assert len(service.deploys) == 1
+    assert [container.gpu for container in service.containers] == ["T4:1"]
+    assert len(service.calls) == 2
+
+
+def test_shapes_have_containers_of_their_own(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile("""
+        import os, pytest
+
+        @pytest.mark.gpu
+        def test_one(gpu): assert gpu.count == 1
+
+        @pytest.mark.gpu(2, type="A100-80GB")
+        def test_two(gpu): assert gpu.count == 2
+
+        @pytest.mark.gpu(env={"SPECIAL": "yes"})
+        def test_variable(): assert os.environ["SPECIAL"] == "yes"
+    """)
+    result = run(pytester, T4)
+    result.assert_outcomes(passed=3)
+    found = sorted(str(container.gpu) for container in service.containers)
+    assert found == ["A100-80GB:2", "T4:1", "T4:1"]
+    assert len(service.deploys) == 1
+
+
+def test_the_first_that_is_free(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    service.faults.no_capacity = {"H100"}
+    pytester.makepyfile(test_a="import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n")
+    run(pytester, "--remote=modal:H100,L4").assert_outcomes(passed=1)
+    assert [container.gpu for container in service.containers] == ["L4:1"]
+
+
+def test_nothing_that_stays(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    """An app of the session alone ends with it, and its containers do."""
+    pytester.makepyfile(THREE)
+    result = run(pytester, T4, "--remote-ephemeral")
+    result.assert_outcomes(passed=2, failed=1)
+    assert len(service.containers) == 1
+    service.wait_until(lambda: not service.running)
+    assert "deploys" not in said(result)
+
+
+def test_ephemeral_is_for_what_deploys(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(THREE)
+    result = run(pytester, "--remote=local:cpu", "--remote-ephemeral")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*--remote-ephemeral is for backends that deploy something*"])
+
+
+def test_workers_share(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    pytester.makepyfile(**{
+        f"test_{letter}": f"""
+            import time, pytest
+
+            @pytest.mark.gpu
+            def test_{letter}(): time.sleep(0.5)
+        """
+        for letter in "abcd"
+    })  # fmt: skip
+    result = run(pytester, T4, "--remote-workers=2")
+    result.assert_outcomes(passed=4)
+    assert len(service.containers) == 2
+    result.stdout.fnmatch_lines(["1 GPU   2 workers   4 tests*"])
+
+
+def test_many_files_and_much_output(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    """More than a message of the service holds, both ways."""
+    pytester.path.joinpath("weights.bin").write_bytes(bytes(range(256)) * 2**15)
+    pytester.makepyfile("""
+        import pathlib, pytest
+
+        @pytest.mark.gpu
+        def test_one(artifacts_dir):
+            data = pathlib.Path("weights.bin").read_bytes()
+            assert len(data) == 2**23 and data[:256] == bytes(range(256))
+            print("x" * 3_000_000)
+            (artifacts_dir / "copy.bin").write_bytes(data)
+    """)
+    result = run(pytester, T4)
+    result.assert_outcomes(passed=1)
+    (copy,) = pytester.path.glob(".pytest_cache/d/remotegpu/artifacts/*/copy.bin")
+    assert copy.read_bytes() == pytester.path.joinpath("weights.bin").read_bytes()
+    assert service.count("QueuePut") > 0
+
+
+def test_what_it_cost(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    pytester.makepyfile(THREE)
+    result = run(pytester, T4, "--remote-json=run.json", "--junitxml=j.xml")
+    result.stdout.fnmatch_lines(["*cost: about $*of at most $*"])
+    data = json.loads(pytester.path.joinpath("run.json").read_text())
+    assert data["session"]["exit_status"] == 1
+    assert "remotegpu_cost_usd" in pytester.path.joinpath("j.xml").read_text()
+    refused = run(pytester, T4, "--remote-max-cost=0.01")
+    assert refused.ret == 4
+    assert len(service.calls) == 1
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9", "kill -9 of the courier", "no network"])
+def test_ends(pytester: pytest.Pytester, service: LoopbackModal, how: str) -> None:
+    """Whatever becomes of the session, the work in the container ends; the container stays."""
+    mark = pytester.path / "has-begun"
+    pytester.makepyfile(LONG.replace('pathlib.Path("has-begun")', f"pathlib.Path({str(mark)!r})"))
+    session = Started(pytester, T4)
+    try:
+        assert until(mark.exists)
+        if how == "Ctrl-C":
+            session.process.send_signal(signal.SIGINT)
+        elif how == "kill -9":
+            session.process.send_signal(signal.SIGKILL)
+        else:
+            # a courier that says nothing any more is what a laptop without a network looks like
+            number = signal.SIGKILL if "courier" in how else signal.SIGSTOP
+            (courier,) = couriers(session.process.pid)
+            os.kill(courier, number)
+        seconds = container.LEASE + container.POLL + 10 if how == "no network" else 15
+        (rented,) = service.running
+        if how == "kill -9 of the courier":
+            seconds = container.LEASE + container.POLL + 10
+        service.wait_until(lambda: rented.current is None, seconds)
+        service.wait_until(lambda: not at_work(rented.id), 10)
+    finally:
+        for pid in couriers(session.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        session.process.kill()
+        session.process.wait(10)
+
+
+def couriers(parent: int) -> list[int]:
+    """List the couriers of a session."""
+    return [
+        pid
+        for pid in map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+        if b"courier" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ] if Path(f"/proc/{parent}").exists() else []  # fmt: skip
+
+
+def at_work(task: str) -> list[int]:
+    """List the processes of a container that have a test's folder for theirs."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            mine = f"MODAL_TASK_ID={task}".encode() in (process / "environ").read_bytes()
+            if mine and "/trees/" in str((process / "cwd").readlink()):
+                found.append(int(process.name))
+    return found
