@@ -227,7 +227,7 @@ source = { editable = "." }
 [[package]]
 name = "torch"
 version = "2.10.0"
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://registry.example/simple" }
 resolution-markers = ["sys_platform == 'darwin'"]
 [[package]]
 name = "torch"
@@ -237,11 +237,11 @@ resolution-markers = ["sys_platform == 'linux'"]
 [[package]]
 name = "both"
 version = "1"
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://registry.example/simple" }
 [[package]]
 name = "both"
 version = "2"
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://registry.example/simple" }
 [[package]]
 name = "repo"
 version = "3"

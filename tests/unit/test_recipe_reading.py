@@ -37,7 +37,7 @@ source = { editable = "." }
 [[package]]
 name = "torch"
 version = "2.10.0"
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://registry.example/simple" }
 """
 PYPROJECT = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["torch"]\n'
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from pytest_remotegpu.backends.stdio import StdioChannel
 
-__all__ = ["CLAIMED", "DATA", "DIAGNOSIS", "EVERY", "GREETING", "LEASE", "run"]
+__all__ = ["ALIVE", "CLAIMED", "DATA", "DIAGNOSIS", "EVERY", "GREETING", "LEASE", "run"]
 
 LEASE: Final = 45.0
 """Seconds after which a container ends its work when nobody asks for it any more."""
@@ -26,6 +27,8 @@ EVERY: Final = 10.0
 """Seconds between two signs of life from the user's side."""
 POLL: Final = 5.0
 """Seconds for which a container waits for messages in one go."""
+MOST_WAITING: Final = 64
+"""Pieces of a worker's output that wait to be sent; then it has to wait."""
 TOGETHER: Final = 64
 """Messages that are taken in one go."""
 SHOWN: Final = 2.0
@@ -37,6 +40,7 @@ CLAIMED: Final = "pytest-remotegpu: this call was begun by another container"
 
 GREETING: Final = b"H"
 DATA: Final = b"F"
+ALIVE: Final = b"A"
 DIAGNOSIS: Final = b"D"
 """The first byte of a chunk says what it is; the container's mark and a number follow."""
 
@@ -70,8 +74,8 @@ def run(request: bytes) -> Iterator[bytes]:
     yield chunk(GREETING, json.dumps(greeting).encode())
     work = _Work(modal.Queue.from_name(asked["queue"]), asked, first)
     try:
-        for data in work.channel.frames():
-            yield chunk(DATA, data)
+        for data in work.said():
+            yield chunk(DATA, data) if data else chunk(ALIVE, b"")
         yield chunk(DIAGNOSIS, work.diagnosis().encode())
     finally:
         over.set()
@@ -131,6 +135,25 @@ class _Work:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
+    def said(self) -> Iterator[bytes]:
+        """Yield what the worker writes; nothing, now and then, so that a lost piece is missed."""
+        pieces: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
+
+        def read() -> None:
+            for data in self.channel.frames():
+                pieces.put(data)
+            pieces.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        while True:
+            try:
+                data = pieces.get(timeout=EVERY)
+            except queue.Empty:
+                data = b""
+            if data is None:
+                return
+            yield data
+
     def _listen(self) -> None:
         """Hand on what comes, until there is a reason to end."""
         while not self._ending.is_set() and not self._why:
@@ -148,8 +171,6 @@ class _Work:
             self.channel.stop()
 
     def _next(self) -> list[Any]:
-        import queue  # noqa: PLC0415 -- Modal raises its exception
-
         left = self._seconds - (time.monotonic() - self._began)
         timeout = max(min(POLL, left), 0.1)
         try:

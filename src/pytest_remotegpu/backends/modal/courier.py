@@ -80,6 +80,8 @@ class Courier:
         self._heard = threading.Event()
         self._lock = threading.Lock()
         self._mark = b""
+        self._last = 0.0
+        self._writes = False
         self._number = 0
 
     def serve(self, order: dict[str, Any]) -> None:
@@ -142,6 +144,7 @@ class Courier:
         if not isinstance(chunk, bytes) or len(chunk) < 13:  # noqa: PLR2004 -- kind, mark, number
             self._lose(f"a container sent {type(chunk).__name__}, which is no chunk")
         kind, mark, number, data = chunk[:1], chunk[1:9], chunk[9:13], chunk[13:]
+        self._last = time.monotonic()
         self._mark = self._mark or mark
         self._number += 1
         if mark != self._mark or int.from_bytes(number, "big") != self._number:
@@ -156,9 +159,11 @@ class Courier:
             tell(container=self._container, call=self._call)
         elif kind == container.DIAGNOSIS:
             tell(ended=data.decode("utf-8", "replace"))
-        else:
+        elif kind == container.DATA:
+            self._writes = True  # a session that is stopped reads nothing, for as long as it likes
             self._outward.write(data)
             self._outward.flush()
+            self._last, self._writes = time.monotonic(), False
 
     def _lose(self, text: str) -> NoReturn:
         self.cancel()
@@ -171,7 +176,7 @@ class Courier:
         for pause in (10.0, 20.0, 30.0, *(60.0,) * 1000):
             limit = order["wait"] - waited if order["wait"] else float("inf")
             if self._heard.wait(min(pause, max(limit, 0.0))) or self._over.is_set():
-                return
+                break
             waited = time.monotonic() - began
             card = order["gpu"] or "no GPU"
             if order["wait"] and waited >= order["wait"]:
@@ -182,6 +187,12 @@ class Courier:
                 )
                 self._leave(trouble.Trouble("infra", text))
             say(f"waits for a container with {card} ({waited:.0f} s)")
+
+        while not self._over.wait(container.EVERY):
+            silence = time.monotonic() - self._last
+            if silence > container.LEASE and not self._writes:
+                text = f"container {self._container} has said nothing for {silence:.0f} s"
+                self._leave(trouble.Trouble("lost", text))
 
     def _leave(self, found: trouble.Trouble) -> None:
         self.cancel()
