@@ -64,7 +64,7 @@ def say(text: str) -> None:
 
 
 class Courier:
-    """One call of the function, and what goes to and fro.
+    """One call of the function, and what goes both ways.
 
     :param inward: pieces from the session. :param outward: bytes for it.
     """
