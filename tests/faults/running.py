@@ -124,9 +124,18 @@ class Home:
         return found + [f"the card {uuid} is leased" for uuid in self.uuids if _is_leased(uuid)]
 
     def left(self, *, folders: bool = True) -> list[str]:
-        """Give :meth:`litter` once it is nothing, or after some seconds."""
-        until(lambda: not self.litter(folders=folders), CLEAN)
-        return [f"left: {text}" for text in self.litter(folders=folders)]
+        """Give :meth:`litter` once it is nothing, or after some seconds.
+
+        Looked at once more it might be something: an agent replaces its zygotes when it likes.
+        """
+        found: list[str] = []
+
+        def clean() -> bool:
+            found[:] = self.litter(folders=folders)
+            return not found
+
+        until(clean, CLEAN)
+        return [f"left: {text}" for text in found]
 
     def close(self) -> None:
         """End what is left."""
