@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from loopback import LoopbackModal
 from session.running import run, said
+
+pytest.importorskip("modal")
+from loopback import LoopbackModal
 
 MODAL = "--remote=modal:T4"
 

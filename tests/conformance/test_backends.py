@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 import fakes
 import sshd
-from loopback import LoopbackModal
 from pytest_remotegpu import backends
 from pytest_remotegpu.backends.base import Backend, Site
 from pytest_remotegpu.testing import BackendConformance
+
+if TYPE_CHECKING:
+    from loopback import LoopbackModal
 
 SITE = Site(sys.executable, sys.executable, sys.platform)
 NOWHERE = Site("/nonexistent/python", "/nonexistent/python", sys.platform)
@@ -30,6 +33,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Sshd]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackModal]:
     """Have a service that Modal's client takes for the real one."""
+    pytest.importorskip("modal")
+    from loopback import LoopbackModal  # noqa: PLC0415 -- needs Modal's client
+
     with LoopbackModal(tmp_path_factory.mktemp("modal")) as service:
         yield service
 

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 import sshd
-from loopback import LoopbackModal
 
 from .cases import Case, whole
-from .legs import MODAL, SSH
+from .legs import HAS_MODAL, MODAL, SSH
 from .running import HERE, PLAIN, Leg, Observation, Workspace
 
 collect_ignore = ["corpus"]
@@ -93,7 +92,9 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         ):
             folder = tmp_path_factory.mktemp("sshd")
             lab.ssh = stack.enter_context(sshd.serving(folder, accepted="PYTHONPATH")).path
-        if any(MODAL in params(item).values() for item in request.session.items):
+        if HAS_MODAL and any(MODAL in params(item).values() for item in request.session.items):
+            from loopback import LoopbackModal  # noqa: PLC0415 -- needs Modal's client
+
             plugin = tmp_path_factory.mktemp("plugin")
             shutil.copy(HERE / "observer.py", plugin / "parity_observer.py")
             seen = {"PYTHONPATH": str(plugin), "PYTHONHASHSEED": "0"}

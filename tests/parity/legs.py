@@ -5,6 +5,7 @@ A further backend is one more entry; the rest of the suite takes them from here.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 
@@ -28,6 +29,8 @@ COMMAND = Leg(
 
 # The laboratory starts the server, and says where the `ssh` is that knows its host.
 SSH = Leg("ssh", ("--remote=ssh:gpubox",), far_roots=SENT)
+
+HAS_MODAL = importlib.util.find_spec("modal") is not None
 
 # The laboratory starts the service, and says where it is.
 MODAL = Leg("modal", ("--remote=modal:T4",), far_roots=SENT)

@@ -9,7 +9,7 @@ import sshd
 from .cases import CASES, Case, whole
 from .compare import differences, explain, shipping
 from .conftest import Lab
-from .legs import LEGS, LOCAL, SSH
+from .legs import HAS_MODAL, LEGS, LOCAL, MODAL, SSH
 from .projects import PROJECTS
 from .running import PLAIN, Leg, Project
 
@@ -25,7 +25,10 @@ PAIRS = [
         project,
         leg,
         id=f"{project.name}-{leg.name}",
-        marks=pytest.mark.skipif(leg == SSH and NO_SERVER != "", reason=NO_SERVER),
+        marks=[
+            pytest.mark.skipif(leg == SSH and NO_SERVER != "", reason=NO_SERVER),
+            pytest.mark.skipif(leg == MODAL and not HAS_MODAL, reason="needs Modal's client"),
+        ],
     )
     for project in PROJECTS
     for leg, names in LEGS.items()

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from loopback import LoopbackModal
 from session.running import run, said
+
+pytest.importorskip("modal")
+from loopback import LoopbackModal
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
