@@ -40,3 +40,18 @@ def test_nothing_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MODAL_TOKEN_ID", raising=False)
     monkeypatch.setenv("MODAL_CONFIG_PATH", "/nowhere")
     assert listing.make(Site("", sys.executable)) is None
+
+
+def test_a_service_that_refuses(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 -- it stands
+    monkeypatch.setenv("MODAL_TOKEN_SECRET", "wrong")
+    with pytest.raises(FarSideError, match="AuthError") as caught:
+        listing.Apps().list()
+    assert "\n" not in str(caught.value)
+
+
+def test_logs(stand: Stand) -> None:
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    modal.Function.from_name("rgpu-ours", "run", client=stand.client).remote(1, 2)
+    assert isinstance(list(listing.Apps().logs("rgpu-ours")), list)
+    with pytest.raises(FarSideError, match="no app of pytest-remotegpu"):
+        list(listing.Apps().logs("foreign"))

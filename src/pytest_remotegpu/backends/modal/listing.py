@@ -116,7 +116,7 @@ def _main(words: list[str]) -> None:
         answer = {"answer": _done(modal, words[0], "".join(words[1:]))}
     except Exception as error:  # noqa: BLE001 -- the border: it is told on the other side
         answer = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps(answer))
+    sys.stdout.write(json.dumps(answer) + "\n")
 
 
 if __name__ == "__main__":
