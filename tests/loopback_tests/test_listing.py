@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import modal
 import pytest
@@ -19,7 +20,7 @@ from .standing import Stand
 def deploy(stand: Stand, name: str, tags: dict[str, str]) -> None:
     app = modal.App(name, tags=tags)
     image = modal.Image.debian_slim().add_local_python_source("loopback_tests")
-    app.function(name="run", image=image, include_source=False)(far_code.add)
+    app.function(name="run", image=image, include_source=False)(far_code.spoken)
     app.deploy(client=stand.client)
 
 
@@ -51,7 +52,9 @@ def test_a_service_that_refuses(stand: Stand, monkeypatch: pytest.MonkeyPatch) -
 
 def test_logs(stand: Stand) -> None:
     deploy(stand, "rgpu-ours", {TAG: "x"})
-    modal.Function.from_name("rgpu-ours", "run", client=stand.client).remote(1, 2)
-    assert isinstance(list(listing.Apps().logs("rgpu-ours")), list)
+    modal.Function.from_name("rgpu-ours", "run", client=stand.client).remote("a-word")
+    deadline = time.monotonic() + 10
+    while "a-word" not in (lines := list(listing.Apps().logs("rgpu-ours"))):
+        assert time.monotonic() < deadline, lines
     with pytest.raises(FarSideError, match="no app of pytest-remotegpu"):
         list(listing.Apps().logs("foreign"))

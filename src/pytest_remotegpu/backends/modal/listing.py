@@ -97,7 +97,7 @@ def _done(modal: Any, word: str, name: str) -> Any:
     if not found:
         raise FarSideError(f"no app of pytest-remotegpu is called {name!r}")
     if word == "logs":
-        return [line for entry in found[0].logs.tail(200) for line in entry.data.splitlines()]
+        return [line for entry in found[0].logs.tail(200) for line in entry.message.splitlines()]
     if hasattr(found[0], "stop"):
         found[0].stop()
     else:
