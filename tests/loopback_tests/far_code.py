@@ -103,3 +103,8 @@ def packages() -> list[str]:
 
 def read(path: str) -> str:
     return Path(path).read_text()
+
+
+def spoken(word: str) -> None:
+    """Write a line."""
+    print(word, flush=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pytest_remotegpu.doctor import framework, gpus, host, software
+from pytest_remotegpu.doctor import framework, gpus, host, modal, software
 from pytest_remotegpu.doctor.check import FAIL, OK, WARN, Check
 
 __all__ = ["FAIL", "OK", "WARN", "Check", "examine"]
@@ -23,3 +23,4 @@ def examine(environ: Mapping[str, str]) -> Iterator[Check]:
     yield from gpus.examine(environ)
     yield from framework.examine(environ)
     yield from host.examine(environ)
+    yield from modal.examine(environ)

@@ -1,0 +1,60 @@
+"""What `remotegpu ps` and `remotegpu stop` do at Modal."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import modal
+import pytest
+
+from pytest_remotegpu.backends.base import Site
+from pytest_remotegpu.backends.modal import listing
+from pytest_remotegpu.backends.modal.deploying import TAG
+from pytest_remotegpu.errors import FarSideError
+
+from . import far_code
+from .standing import Stand
+
+
+def deploy(stand: Stand, name: str, tags: dict[str, str]) -> None:
+    app = modal.App(name, tags=tags)
+    image = modal.Image.debian_slim().add_local_python_source("loopback_tests")
+    app.function(name="run", image=image, include_source=False)(far_code.spoken)
+    app.deploy(client=stand.client)
+
+
+def test_only_ours(stand: Stand) -> None:
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    deploy(stand, "rgpu-untagged", {})
+    deploy(stand, "foreign", {TAG: "x"})
+    apps = listing.Apps()
+    assert [each.id for each in apps.list()] == ["rgpu-ours"]
+    for name in ("rgpu-untagged", "foreign"):
+        with pytest.raises(FarSideError, match="no app of pytest-remotegpu"):
+            apps.stop(name)
+    apps.stop("rgpu-ours")
+    assert apps.list() == []
+
+
+def test_nothing_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MODAL_TOKEN_ID", raising=False)
+    monkeypatch.setenv("MODAL_CONFIG_PATH", "/nowhere")
+    assert listing.make(Site("", sys.executable)) is None
+
+
+def test_a_service_that_refuses(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 -- it stands
+    monkeypatch.setenv("MODAL_TOKEN_SECRET", "wrong")
+    with pytest.raises(FarSideError, match="AuthError") as caught:
+        listing.Apps().list()
+    assert "\n" not in str(caught.value)
+
+
+def test_logs(stand: Stand) -> None:
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    modal.Function.from_name("rgpu-ours", "run", client=stand.client).remote("a-word")
+    deadline = time.monotonic() + 10
+    while "a-word" not in (lines := list(listing.Apps().logs("rgpu-ours"))):
+        assert time.monotonic() < deadline, lines
+    with pytest.raises(FarSideError, match="no app of pytest-remotegpu"):
+        list(listing.Apps().logs("foreign"))
