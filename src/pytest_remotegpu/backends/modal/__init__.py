@@ -47,6 +47,7 @@ SIGNING_IN: Final = 30.0
 """Seconds in which a courier must know whether the service takes the token."""
 LAST_LINES: Final = 12
 """Lines of an image's build that are shown where it fails."""
+WIDE: Final = "200"
 MOST_BACKOFF: Final = 300.0
 NEEDS: Final = ("cloudpickle", "msgspec", "nvidia-ml-py", "pluggy", "pytest")
 PRELOAD: Final = ("torch", "numpy")
@@ -169,7 +170,8 @@ class Modal:
         self._more: dict[str, str] = {}
         self._deployed = False
         self._spare: Courier | None = None
-        self._variables = dict(os.environ)  # tests may change it
+        # tests may change it; and what the SDK tells of a build should not be cut in lines
+        self._variables = {**os.environ, "COLUMNS": WIDE}
         self._losses = 0
         self._began = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
