@@ -73,7 +73,11 @@ def _main() -> None:
         signal.signal(ignored, signal.SIG_IGN)
     threading.Thread(target=_hold_leash, args=[entrypoint], daemon=True).start()
     while True:  # reaps the orphans too, as the first process of a container has to
-        pid, status = os.wait()
+        try:
+            pid, status = os.wait()
+        except ChildProcessError:  # the other thread has killed and buried all, and ends this
+            time.sleep(1)
+            continue
         if pid == entrypoint:
             break
     _kill_all()

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 TREE = Path(__file__).parents[2]
 PAGE = TREE / "docs" / "modal-testing.md"
 
@@ -46,11 +44,6 @@ def test_the_quickstart_runs_on_the_loopback_service(tmp_path: Path) -> None:
     assert "(no GPU was used)" in ended.stdout
 
 
-@pytest.mark.xfail(
-    reason="an image holds the package's files, but not its entry point, so that pytest does not "
-    "know the plugin there",
-    strict=True,
-)
 def test_the_quickstart_runs_in_images_that_are_built(tmp_path: Path) -> None:
     command = shown().replace("tests.loopback --", "tests.loopback --images=venv --")
     ended = run(command, tmp_path)
