@@ -12,9 +12,9 @@ nothing of the project.
 Usage: python .ci/gate.py judge|disarm
 
 Reads GITHUB_API_URL, GITHUB_EVENT_NAME, GITHUB_EVENT_PATH, GITHUB_REPOSITORY, GITHUB_SHA and
-GITHUB_TOKEN, and what was asked for in GPU, MARKERS, KEYWORDS and MAX_COST. `judge` appends `run`,
-`sha`, `number`, `gpu`, `markers`, `keywords` and `max-cost` to the file GITHUB_OUTPUT. Exit status:
-0 for a decision, 1 for a refusal, 2 for a wrong call.
+GITHUB_TOKEN, and what was asked for in GPU, MARKERS, KEYWORDS and MAX_COST. `judge` appends
+`allowed`, `sha`, `number`, `gpu`, `markers`, `keywords` and `max-cost` to the file GITHUB_OUTPUT.
+Exit status: 0 for a decision, 1 for a refusal, 2 for a wrong call.
 """
 
 import http.client
@@ -275,7 +275,7 @@ def _open_api(environ: Mapping[str, str]) -> Api:
 def _judge(event: Mapping[str, Any], api: Api, environ: Mapping[str, str]) -> str:
     name, sha = environ.get("GITHUB_EVENT_NAME", ""), environ.get("GITHUB_SHA", "")
     verdict = judge(name, event, sha, api)
-    said = {"run": str(verdict.run).lower()}
+    said = {"allowed": str(verdict.run).lower()}
     if verdict.run:
         said |= {"sha": verdict.sha, "number": str(verdict.number or ""), **read_wishes(environ)}
     with Path(environ["GITHUB_OUTPUT"]).open("a", encoding="utf-8", newline="\n") as file:

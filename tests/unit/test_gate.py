@@ -191,7 +191,7 @@ def test_label_of_a_maintainer_runs_the_commit_that_was_labelled(
     said = gate(labelled(label))
     assert said.status == 0, said.log
     assert said.outputs == {
-        "run": "true",
+        "allowed": "true",
         "sha": HEAD,
         "number": "7",
         "gpu": "T4",
@@ -297,14 +297,14 @@ def test_token_goes_nowhere_in_the_open(gate: Any, more: dict[str, str], word: s
 @pytest.mark.parametrize("label", ["docs", "GPU-TESTS", "gpu-tests ", "x\n::set-env::y"])
 def test_other_label_runs_nothing_and_asks_nothing(gate: Any, github: GitHub, label: str) -> None:
     said = gate(labelled(label))
-    assert (said.status, said.outputs, github.asked) == (0, {"run": "false"}, [])
+    assert (said.status, said.outputs, github.asked) == (0, {"allowed": "false"}, [])
     assert said.log.count("\n") == 1
 
 
 @pytest.mark.parametrize("action", ["synchronize", "opened", "unlabeled"])
 def test_anything_but_a_label_runs_nothing(gate: Any, github: GitHub, action: str) -> None:
     said = gate({**pushed(), "action": action})
-    assert (said.status, said.outputs, github.asked) == (0, {"run": "false"}, [])
+    assert (said.status, said.outputs, github.asked) == (0, {"allowed": "false"}, [])
 
 
 @pytest.mark.parametrize("name", ["pull_request", "issue_comment", "workflow_run", "push", ""])
@@ -316,7 +316,11 @@ def test_event_that_was_not_thought_of_is_refused(gate: Any, name: str) -> None:
 def test_dispatch_and_schedule_run_their_own_commit(gate: Any, github: GitHub, name: str) -> None:
     said = gate(labelled(), name)
     assert said.status == 0
-    assert (said.outputs["run"], said.outputs["sha"], said.outputs["number"]) == ("true", BASE, "")
+    assert (said.outputs["allowed"], said.outputs["sha"], said.outputs["number"]) == (
+        "true",
+        BASE,
+        "",
+    )
     assert github.asked == []
 
 
@@ -331,7 +335,7 @@ def test_dispatch_and_schedule_run_their_own_commit(gate: Any, github: GitHub, n
         labelled(pull_request={**pull(), "number": "7"}),
         labelled(pull_request={**pull(), "number": True}),
         labelled(pull_request=pull("main")),
-        labelled(pull_request=pull(HEAD + "\nrun=true")),
+        labelled(pull_request=pull(HEAD + "\nallowed=true")),
         labelled(pull_request=pull(HEAD.upper())),
     ],
 )
