@@ -122,7 +122,8 @@ class Api:
             with self._opener.open(request, timeout=SECONDS) as answer:
                 body: bytes = answer.read()
                 return body
-        except urllib.error.HTTPError:
+        except urllib.error.HTTPError as error:
+            error.close()
             raise
         except (OSError, http.client.HTTPException) as error:
             raise RefusedError(f"{'/'.join(path)}: GitHub can't be asked ({error})") from error
