@@ -346,6 +346,16 @@ def test_odd_event_is_refused(gate: Any, event: Any) -> None:
     assert said.log.count("\n") == 1
 
 
+@pytest.mark.parametrize("sha", ["main", HEAD + "\nallowed=true", HEAD.upper(), HEAD[1:], "-x"])
+def test_commit_has_the_form_of_one_whatever_github_says(
+    gate: Any, github: GitHub, sha: str
+) -> None:
+    github.will(PULL, pull(sha))
+    said = gate(labelled(pull_request=pull(sha)))
+    assert (said.status, said.outputs) == (1, {})
+    assert gate({}, "schedule", GITHUB_SHA=sha).status == 1
+
+
 @pytest.mark.parametrize(
     "asked",
     [
