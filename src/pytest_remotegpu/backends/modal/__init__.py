@@ -18,16 +18,17 @@ import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_remotegpu import recipe as recipes
 from pytest_remotegpu.backends.base import Backend, Channel, Environment, Price, Site, Wanted
 from pytest_remotegpu.backends.modal import spec, table
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError, SpecError, UsageError
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.recipe import Recipe
+
+if TYPE_CHECKING:  # the command lists and ends what there is without the packages that this needs
+    from pytest_remotegpu.recipe import Recipe
 
 __all__ = ["Modal", "make"]
 
@@ -191,6 +192,8 @@ class Modal:
 
         :raises UsageError: where it can't be made.
         """
+        from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
+
         recipe = self._wanted.recipe()
         more = self._more = self._more or _more()
         reasons = [f"new, since {text}" for text in self._wanted.why(NAME, more)]
@@ -225,6 +228,7 @@ class Modal:
     def _order(
         self, shape: Shape, types: tuple[CardType, ...], environment: Environment
     ) -> dict[str, Any]:
+        from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
         from pytest_remotegpu.backends.modal import deploying  # noqa: PLC0415 -- only once it is needed
 
         gpu = spec.cards(types, shape.count)
@@ -325,6 +329,8 @@ class _Plain:
 
     def check(self) -> Recipe:
         """Give the recipe."""
+        from pytest_remotegpu.recipe import Recipe  # noqa: PLC0415 -- see the top
+
         own = tuple(f"{name}=={version(name)}" for name in NEEDS)
         minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
         return Recipe(python=minor, package=version("pytest-remotegpu"), own=own)
