@@ -314,6 +314,6 @@ def test_settings_of_torch_are_the_next_invocations_own(pytester: pytest.Pyteste
     """
     )
     for _ in range(2):
-        pytester.runpytest_inprocess(CPU).assert_outcomes(passed=2)
+        pytester.runpytest_subprocess(CPU).assert_outcomes(passed=2)
     first, second = (pytester.path / "drawn.log").read_text().split()
     assert first != second
