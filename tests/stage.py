@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,6 +136,22 @@ class Stage:
         monkeypatch.chdir(self.path)
         # Other plugins would be imported anew in each session, which takes longer than the session.
         monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def waits_here(self) -> Path:
+        """Let a local test run until a file is there; give that file's path."""
+        told = self.path.parent / "told"
+        (self.path / "test_here.py").write_text(f"""if 1:
+        import pathlib, time
+
+        def test_one():
+            end = time.monotonic() + 20
+            while not pathlib.Path({str(told)!r}).exists():
+                assert time.monotonic() < end
+                time.sleep(0.02)
+
+        def test_two(): pass
+    """)
+        return told
 
     def run(self, *scripts: fakes.Script | FarSideError, args: tuple[str, ...] = ()) -> Played:
         """Run a session whose workers follow these scripts."""

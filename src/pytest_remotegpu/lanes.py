@@ -349,20 +349,23 @@ class Lane:
         from_text(event.text)  # it has to be text, now and not at the end
         self.ending = event
 
+    def _ended_stretch(self) -> Stretch | None:
+        """Give the stretch that ends; ``None`` where that no longer matters.
+
+        :raises ProtocolError: where none was asked for.
+        """
+        if not self._runs and not self._stopped:
+            raise ProtocolError("a stretch ends that was not asked for")
+        return None if self._stopped else self._runs.popleft()
+
     def _take_stretch_end(self, event: events.StretchEnded) -> None:
         reason = from_text(event.reason)
-        if self._stopped:
+        stretch = self._ended_stretch()
+        if stretch is None:
             return
-        if not self._runs:
-            raise ProtocolError("a stretch ends that was not asked for")
-        stretch = self._runs.popleft()
         self.reason = reason
-        left = [test for test in stretch.tests if not test.done]
-        if left and not reason:
-            for test in left:
-                self._without_run(
-                    test, "the far side ended its stretch without having run this test"
-                )
+        for test in () if reason else stretch.tests:
+            self._without_run(test, "the far side ended its stretch without having run this test")
         self._after_run()
 
     def _take_start_failure(self, event: events.StartFailed) -> None:

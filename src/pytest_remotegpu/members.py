@@ -208,11 +208,9 @@ class Member(Lane):
 
     def _take_stretch_end(self, event: events.StretchEnded) -> None:
         reason = from_text(event.reason)
-        if self._stopped:
+        stretch = self._ended_stretch()
+        if stretch is None:
             return
-        if not self._runs:
-            raise ProtocolError("a stretch ends that was not asked for")
-        stretch = self._runs.popleft()
         self._collected = self.served = True
         self.reason = self.reason or reason
         if reason or self._splits:

@@ -139,18 +139,7 @@ def test_a_limit_that_is_not_reached_changes_nothing(stage: Stage) -> None:
 
 def test_the_worker_is_told_while_a_local_test_runs(stage: Stage) -> None:
     """The limit is one of the far side, and waits for nobody here."""
-    told = stage.path.parent / "told"
-    (stage.path / "test_here.py").write_text(f"""if 1:
-        import pathlib, time
-
-        def test_one():
-            end = time.monotonic() + 20
-            while not pathlib.Path({str(told)!r}).exists():
-                assert time.monotonic() < end
-                time.sleep(0.02)
-
-        def test_two(): pass
-    """)
+    told = stage.waits_here()
 
     def script(far: Far) -> None:
         far.greet()

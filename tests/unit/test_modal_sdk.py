@@ -68,8 +68,14 @@ def test_pickles_of_containers() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("import modal; modal.__version__ = '1.5.4'", "modal 1.5.4 is installed"),
-        ("import modal; modal.__version__ = '2.0.0'", "pip install 'modal>=1.6,<1.7'"),
+        (
+            "import importlib.metadata as m; m.version = lambda _: '1.5.4'",
+            "modal 1.5.4 is installed",
+        ),
+        (
+            "import importlib.metadata as m; m.version = lambda _: '2.0.0'",
+            "pip install 'modal>=1.6,<1.7'",
+        ),
         (
             "from modal._utils import function_utils; del function_utils.deserialize",
             "can't be kept from opening what a container sends",

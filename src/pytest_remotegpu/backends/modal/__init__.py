@@ -67,7 +67,6 @@ class Courier(StdioChannel):
         self._end: dict[str, str] = {}
         self._diagnosis = ""
         self._container = ""
-        self._called = False
         super().__init__([python, "-P", "-m", COURIER], variables)
 
     def _listen(self) -> None:
@@ -116,7 +115,6 @@ class Courier(StdioChannel):
 
     def call(self, order: dict[str, Any]) -> None:
         """Say what is to be called; the first piece that is sent begins it."""
-        self._called = True
         super().send(json.dumps(order).encode() + b"\n")
 
     def send(self, data: bytes) -> None:

@@ -309,7 +309,7 @@ def main() -> int:
         _reach(modal)
         _sign_in(modal)
         courier = Courier(modal, inward, outward)
-        tell(ready=modal.__version__)
+        tell(ready=True)
         line = inward.readline()
         if line:
             courier.serve(json.loads(line))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import importlib.metadata
+import importlib.util
 import io
 import pickle
 import sys
@@ -55,7 +56,8 @@ def load() -> Any:
     import modal  # noqa: PLC0415 -- late: it takes a third of a second
 
     if not hasattr(modal, "App"):
-        place = getattr(modal, "__file__", None) or list(modal.__path__)
+        spec = importlib.util.find_spec("modal")
+        place = spec and (spec.origin or list(spec.submodule_search_locations or ()))
         raise UsageError(
             f"{place} is taken for Modal's SDK, which is not installed beside it: "
             "python -m pip install 'pytest-remotegpu[modal]'"
@@ -70,11 +72,12 @@ def harden() -> None:
     """
     import modal  # noqa: PLC0415 -- late: it takes a third of a second
 
-    version = tuple(int(part) for part in modal.__version__.split(".")[:2])
+    installed = importlib.metadata.version("modal")
+    version = tuple(int(part) for part in installed.split(".")[:2])
     if not TESTED[0] <= version < TESTED[1]:
         span = " up to, not including, ".join(".".join(map(str, each)) for each in TESTED)
         raise UsageError(
-            f"modal {modal.__version__} is installed, and this version of pytest-remotegpu was "
+            f"modal {installed} is installed, and this version of pytest-remotegpu was "
             f"tried with {span}: python -m pip install 'modal>={TESTED[0][0]}.{TESTED[0][1]},"
             f"<{TESTED[1][0]}.{TESTED[1][1]}'"
         )
@@ -82,13 +85,15 @@ def harden() -> None:
         _replace(modal.exception.DeserializationError)
     except (AttributeError, ImportError) as error:
         raise UsageError(
-            f"modal {modal.__version__} can't be kept from opening what a container sends "
+            f"modal {installed} can't be kept from opening what a container sends "
             f"({error}); please report this, and install another version meanwhile: "
             "python -m pip install modal==1.6.4"
         ) from None
 
 
 def _replace(error_type: type[Exception]) -> None:
+    # Private, for want of a public way: the SDK opens what a container sends in these functions, by
+    # the format that the container names, and has no setting that forbids pickles.
     from modal import _serialization, dict, queue  # noqa: A004, PLC0415 -- as modal calls it; late
     from modal._utils import function_utils  # noqa: PLC0415 -- late, as above
     from modal_proto import api_pb2  # noqa: PLC0415 -- late, as above
