@@ -174,7 +174,7 @@ class Worker:
     async def function_get_inputs(self, _request: Message, caller: Caller) -> Message:
         assert caller.container is not None
         response = await self._scheduler.next_input(caller.container)
-        self._strike(caller, 0)
+        await self._scheduler.strike(caller.container, 0)
         return response
 
     @rpc
@@ -191,19 +191,14 @@ class Worker:
                 copies = 0
             entry.call.chunks.extend([chunk] * copies)
             container.frames += 1
-            self._strike(caller, chunk.index)
+            await self._scheduler.strike(container, chunk.index, wait=False)
         entry.call.changed.notify()
         return Empty()
 
-    def _strike(self, caller: Caller, sent: int) -> None:
+    async def claimed(self, caller: Caller) -> None:
+        """Strike a container that has claimed its input, if one is to be struck there."""
         assert caller.container is not None
-        if caller.container.current is None or caller.container.draining:
-            return
-        blow = self._faults.strike(sent)
-        if blow == "lose":
-            caller.container.kill()
-        elif blow == "preempt":
-            self._scheduler.preempt(caller.container)
+        await self._scheduler.strike(caller.container, "claim")
 
     @rpc
     async def function_put_outputs(self, request: Message, caller: Caller) -> Message:

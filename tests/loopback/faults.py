@@ -12,6 +12,8 @@ from modal_proto import api_pb2
 from .wire import Caller, Message, Signal
 
 Blow = Literal["lose", "preempt"]
+When = int | Literal["claim"]
+"""After so many chunks, or once an input is claimed."""
 
 
 @dataclass
@@ -26,10 +28,10 @@ class Refusal:
 
 @dataclass
 class Strike:
-    """Hit a container after it has sent so many chunks in its current input."""
+    """Hit a container after it has sent so many chunks in its current input, or has claimed it."""
 
     blow: Blow
-    after: int
+    after: When
     times: int = 1
 
 
@@ -67,12 +69,15 @@ class Faults:
         with self._lock:
             self.refusals.append(Refusal(method, status, message, times))
 
-    def lose(self, *, after: int = 0, times: int = 1) -> None:
-        """Kill a container once it has sent `after` chunks; at 0 when it has its input."""
+    def lose(self, *, after: When = 0, times: int = 1) -> None:
+        """Kill a container once it has sent `after` chunks.
+
+        At 0 it is gone before its input reaches it, at "claim" once it has claimed that.
+        """
         with self._lock:
             self.strikes.append(Strike("lose", after, times))
 
-    def preempt(self, *, after: int = 0, times: int = 1) -> None:
+    def preempt(self, *, after: When = 0, times: int = 1) -> None:
         """Preempt a container once it has sent `after` chunks."""
         with self._lock:
             self.strikes.append(Strike("preempt", after, times))
@@ -140,11 +145,11 @@ class Faults:
             self.twice, doubled = max(self.twice - 1, 0), self.twice > 0
         return doubled
 
-    def strike(self, sent: int) -> Blow | None:
-        """Return what hits a container that has sent so many chunks."""
+    def strike(self, sent: When) -> Blow | None:
+        """Return what hits a container that has sent so many chunks, or has claimed its input."""
         with self._lock:
             for rule in self.strikes:
-                if rule.times > 0 and sent >= rule.after:
+                if rule.times > 0 and _due(rule.after, sent):
                     rule.times -= 1
                     return rule.blow
         return None
@@ -192,3 +197,9 @@ class Faults:
         """Stop all waits: the service closes."""
         self._closing = True
         self._changed.notify()
+
+
+def _due(after: When, sent: When) -> bool:
+    if isinstance(after, int) and isinstance(sent, int):
+        return sent >= after
+    return after == sent

@@ -1,6 +1,7 @@
 """Queues, dicts, secrets and mounts."""
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from google.protobuf.empty_pb2 import Empty
@@ -130,10 +131,14 @@ class Queues:
 
 
 class Dicts:
-    """Keys and values as bytes."""
+    """Keys and values as bytes.
 
-    def __init__(self, world: World) -> None:
+    :param claimed: told of a container that has put what was not there.
+    """
+
+    def __init__(self, world: World, claimed: Callable[[Caller], Awaitable[None]]) -> None:
         self._world = world
+        self._claimed = claimed
 
     @rpc
     async def dict_get_or_create(self, request: Message, _: Caller) -> Message:
@@ -149,7 +154,7 @@ class Dicts:
         return api_pb2.DictGetByIdResponse(dict_id=request.dict_id)
 
     @rpc
-    async def dict_update(self, request: Message, _: Caller) -> Message:
+    async def dict_update(self, request: Message, caller: Caller) -> Message:
         content = held(self._world.dicts, request.dict_id)
         created = False
         for entry in request.updates:
@@ -157,6 +162,8 @@ class Dicts:
                 continue
             content[entry.key] = entry.value
             created = True
+        if request.if_not_exists and created and caller.container is not None:
+            await self._claimed(caller)
         return api_pb2.DictUpdateResponse(created=created)
 
     @rpc

@@ -12,7 +12,7 @@ from modal_proto import api_pb2
 
 from .apps import definitions, layout, stopped
 from .containers import Container, Launcher
-from .faults import Faults
+from .faults import Faults, When
 from .images import Images
 from .state import App, Function, Input, World
 from .wire import Jobs, Message
@@ -299,6 +299,21 @@ class Scheduler:
         container.draining = True
         container.signal(signal.SIGINT)
         self._later(self.limits.preempt_grace, container.kill)
+
+    async def strike(self, container: Container, sent: When, *, wait: bool = True) -> None:
+        """Do to a container what the faults have in store for it.
+
+        :param wait: until one that is lost is gone, so that no answer reaches it.
+        """
+        if container.current is None or container.draining:
+            return
+        blow = self._faults.strike(sent)
+        if blow == "preempt":
+            self.preempt(container)
+        elif blow == "lose":
+            container.kill()
+            if wait:
+                await container.ended.wait()
 
     def stop_app(self, app: App) -> None:
         """End an app with all that runs in it."""

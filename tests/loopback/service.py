@@ -129,6 +129,7 @@ class LoopbackModal:
         gate = self._gate
         gate.check, gate.delays = self.faults.check, self.faults.delay_of
         calls = Calls(self.world, self._scheduler, self.faults)
+        worker = Worker(self.world, self._scheduler, self.faults)
         self._switchboard = Switchboard(
             [
                 Apps(self.world, self.faults, self._scheduler.stop_app),
@@ -137,9 +138,9 @@ class LoopbackModal:
                 ),
                 calls,
                 InputPlane(self.world, calls),
-                Worker(self.world, self._scheduler, self.faults),
+                worker,
                 Queues(self.world),
-                Dicts(self.world),
+                Dicts(self.world, worker.claimed),
                 Secrets(self.world),
                 Mounts(self.world),
                 Volumes(self.world),

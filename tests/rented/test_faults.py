@@ -45,10 +45,10 @@ def numbers(path: Path) -> list[int]:
 # containers that go
 
 
-@pytest.mark.parametrize("after", [0, 1, 3, 6])
+@pytest.mark.parametrize("after", ["claim", 1, 3, 6])
 @pytest.mark.parametrize("blow", ["lose", "preempt"])
 def test_a_container_goes(
-    pytester: pytest.Pytester, service: LoopbackModal, ran: Path, blow: str, after: int
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path, blow: str, after: int | str
 ) -> None:
     """Tests without a verdict run in another container; one that has its verdict runs once."""
     getattr(service.faults, blow)(after=after)
@@ -61,11 +61,26 @@ def test_a_container_goes(
     assert blow == "preempt" or "lost" in said(result)
 
 
+@pytest.mark.parametrize("blow", ["lose", "preempt"])
+def test_a_container_goes_before_it_begins(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path, blow: str
+) -> None:
+    """The service hands the call to another one, and nobody has to know."""
+    getattr(service.faults, blow)(after=0)
+    result = run(pytester, T4)
+    result.assert_outcomes(passed=5)
+    assert result.ret == 0
+    assert sorted(numbers(ran)) == list(range(5))
+    assert blow == "preempt" or ("lost" not in said(result) and len(service.calls) == 1)
+    assert blow == "preempt" or len(service.containers) == 2
+
+
+@pytest.mark.parametrize("after", [0, "claim"])
 def test_containers_go_again_and_again(
-    pytester: pytest.Pytester, service: LoopbackModal, ran: Path
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path, after: Any
 ) -> None:
     """A bounded number of times; then each test is an error that says why."""
-    service.faults.lose(after=0, times=50)
+    service.faults.lose(after=after, times=50)
     result = run(pytester, T4)
     assert result.ret == 1
     result.assert_outcomes(errors=5)
