@@ -16,8 +16,9 @@ from pytest_remotegpu.backends.base import Price
 from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, orders
-from stage import FAR, HERE, PASSED, Played, Stage
+from stage import FAR, HERE, Played, Stage
 
+from .at_limit import hangs, is_deaf, judged
 from .running import CPU, run, said
 
 CAP = "the cost limit of $8.00 (--remote-max-cost) is reached"
@@ -34,29 +35,6 @@ def serves(far: Far) -> None:
     """Run all tests."""
     far.greet()
     far.serve()
-
-
-def hangs(far: Far) -> None:
-    """Run the first test, hang in the second, and say at the limit what it did."""
-    far.greet()
-    far.run(0)
-    far.say(events.Started(1), report(1, "setup"))
-    message = far.message()
-    while not isinstance(message, orders.Stop):
-        message = far.message()
-    assert message.limit == CAP
-    far.say(
-        events.Crashed(1, f"timed out: {message.limit}", b"in test_b", b"", b"", timeout=True),
-        events.Ended(),
-    )
-
-
-def is_deaf(far: Far) -> None:
-    """Run the first test, hang in the second, and hear nothing."""
-    far.greet()
-    far.run(0)
-    far.say(events.Started(1), report(1, "setup"))
-    far.stopped.wait(30)
 
 
 def amounts(line: str) -> list[float]:
@@ -210,20 +188,14 @@ def test_a_price_that_is_none_is_refused(pytester: pytest.Pytester, line: str, w
 
 def capped(played: Played, *, second: str) -> None:
     """See that the first test passed, the second failed, and the third has not run."""
-    assert played.ret == pytest.ExitCode.TESTS_FAILED, played.text
-    assert played.phases[FAR[0]] == PASSED
-    assert second in played.texts[FAR[1]]
-    assert played.texts[FAR[2]] == f"not run: {CAP}"
-    assert played.phases[FAR[2]] == [("setup", "failed"), ("teardown", "passed")]
-    assert played.verdicts(HERE) == ["passed"] * len(HERE)
-    assert played.text.count(f"cause: {CAP}") == 1
+    judged(played, CAP, second=second)
     spent, *_ = amounts(line_of(played, "cost: "))
     assert 1.0 < spent <= 8.5
 
 
 def test_the_running_test_is_ended_at_the_cap(stage: Stage) -> None:
     priced(stage)
-    played = stage.run(hangs, args=ARGS)
+    played = stage.run(hangs(CAP), args=ARGS)
     assert "remote: cost: at most $8.00 (--remote-max-cost), $3600.00 an hour" in played.text
     capped(played, second=f"timed out: {CAP}")
     written = (stage.path.parent / "j.xml").read_text()

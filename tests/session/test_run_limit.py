@@ -7,44 +7,14 @@ import time
 import pytest
 
 from fakes import Far, report
-from pytest_remotegpu.protocol import events, orders
-from stage import FAR, HERE, PASSED, Played, Stage
+from pytest_remotegpu.protocol import events
+from stage import FAR, HERE, Stage
 
+from .at_limit import hangs, is_deaf, judged, stop_of
 from .running import CPU, run, said
 
 LIMIT = "the run limit of 1 s (--remote-run-timeout) is reached"
 ARGS = ("--remote-run-timeout=1", "--junitxml=../j.xml")
-
-
-def stop_of(far: Far) -> orders.Stop:
-    """Wait until the worker is told to stop."""
-    message = far.message()
-    while isinstance(message, orders.Finish):
-        message = far.message()
-    assert isinstance(message, orders.Stop)
-    return message
-
-
-def ends_its_test(far: Far) -> None:
-    """Run the first test, hang in the second, and say at the limit what it did."""
-    far.greet()
-    far.run(0)
-    far.say(events.Started(1), report(1, "setup"))
-    stop = stop_of(far)
-    assert stop.limit == LIMIT
-    assert stop.grace > 0
-    far.say(
-        events.Crashed(1, f"timed out: {stop.limit}", b"in test_b", b"", b"", timeout=True),
-        events.Ended(),
-    )
-
-
-def says_nothing(far: Far) -> None:
-    """Run the first test, hang in the second, and be deaf."""
-    far.greet()
-    far.run(0)
-    far.say(events.Started(1), report(1, "setup"))
-    far.stopped.wait(20)
 
 
 def waits_for_cards(far: Far) -> None:
@@ -55,20 +25,9 @@ def waits_for_cards(far: Far) -> None:
     far.say(events.Ended())
 
 
-def judged(played: Played, *, second: str) -> None:
-    """See that the first test passed, the second failed, and the third has not run."""
-    assert played.ret == pytest.ExitCode.TESTS_FAILED, played.text
-    assert played.phases[FAR[0]] == PASSED
-    assert second in played.texts[FAR[1]]
-    assert played.texts[FAR[2]] == f"not run: {LIMIT}"
-    assert played.phases[FAR[2]] == [("setup", "failed"), ("teardown", "passed")]
-    assert played.verdicts(HERE) == ["passed"] * len(HERE)
-    assert played.text.count(f"cause: {LIMIT}") == 1
-
-
 def test_the_running_test_has_timed_out_and_the_others_are_not_run(stage: Stage) -> None:
-    played = stage.run(ends_its_test, args=ARGS)
-    judged(played, second=f"timed out: {LIMIT}")
+    played = stage.run(hangs(LIMIT), args=ARGS)
+    judged(played, LIMIT, second=f"timed out: {LIMIT}")
     assert played.workers == 1
     written = (stage.path.parent / "j.xml").read_text()
     assert written.count("<testcase") == 5
@@ -77,8 +36,8 @@ def test_the_running_test_has_timed_out_and_the_others_are_not_run(stage: Stage)
 
 def test_a_worker_that_says_nothing_is_not_waited_for(stage: Stage) -> None:
     began = time.monotonic()
-    played = stage.run(says_nothing, args=ARGS)
-    judged(played, second=f"{LIMIT}, and its worker did not say what it did")
+    played = stage.run(is_deaf, args=ARGS)
+    judged(played, LIMIT, second=f"{LIMIT}, and its worker did not say what it did")
     assert time.monotonic() - began < 35  # it would have said nothing for ever
 
 
@@ -189,13 +148,13 @@ def test_a_worker_that_hears_no_limit_at_its_end_is_no_green_session(stage: Stag
         "import time\ndef test_one(): time.sleep(1.5)\ndef test_two(): pass\n"
     )
 
-    def is_deaf(far: Far) -> None:
+    def hears_nothing(far: Far) -> None:
         far.greet()
         far.run(0, 1, 2)
         far.say(events.StretchEnded())
         far.stopped.wait(40)
 
-    played = stage.run(is_deaf, args=("--remote-run-timeout=1",))
+    played = stage.run(hears_nothing, args=("--remote-run-timeout=1",))
     assert played.verdicts((*FAR, *HERE)) == ["passed"] * 5
     assert played.ret == pytest.ExitCode.TESTS_FAILED
     assert f"has not ended, although {LIMIT}" in played.text
