@@ -136,7 +136,17 @@ class Clouds:
 
 
 @pytest.fixture
-def clouds(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Clouds:
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let commands look for what is left over in a folder that nobody else uses."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def clouds(pytester: pytest.Pytester, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Clouds:
+    assert not list(temporary.iterdir())
     made = Clouds(pytester.mkdir("clouds"))
     monkeypatch.setenv("PYTHONPATH", str(made.folder))
     return made
@@ -285,22 +295,24 @@ def test_sessions_and_the_doctor_do_not_import_it(
 # what is left over on this host
 
 
+@pytest.mark.usefixtures("home", "temporary")
 def test_gc_where_nothing_is_left_over() -> None:
     assert command("gc") == "nothing is left over\n"
 
 
-def test_gc_takes_away_what_dead_workers_left(
-    home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+def test_gc_takes_away_what_dead_workers_left(home: Any, temporary: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    dead = tmp_path / f"remotegpu-{gone.pid}-abc"
-    kept = [tmp_path / f"remotegpu-{os.getpid()}-abc", tmp_path / "remotegpu-notes", tmp_path / "x"]
+    dead = temporary / f"remotegpu-{gone.pid}-abc"
+    kept = [
+        temporary / f"remotegpu-{os.getpid()}-abc",
+        temporary / "remotegpu-notes",
+        temporary / "x",
+    ]
     for folder in (dead, *kept):
         folder.mkdir()
         (folder / "file").touch()
-    (tmp_path / f"remotegpu-{gone.pid}-link").symlink_to(kept[2])
+    (temporary / f"remotegpu-{gone.pid}-link").symlink_to(kept[2])
     sockets = home.runtime / "pytest-remotegpu"
     sockets.mkdir(mode=0o700, exist_ok=True)
     old, new = sockets / "old.log", sockets / "new.log"
@@ -317,6 +329,7 @@ def test_gc_takes_away_what_dead_workers_left(
     assert new.exists()
 
 
+@pytest.mark.usefixtures("temporary")
 def test_gc_takes_away_a_dead_agents_socket(warm: Any) -> None:
     [path] = warm.sockets
     assert command("gc") == "nothing is left over\n"  # it is alive
