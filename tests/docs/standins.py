@@ -65,6 +65,9 @@ def variables(folder: Path, python: str, cards: int = 0) -> dict[str, str]:
             (programs / name).write_text(text, encoding="utf-8")
             (programs / name).chmod(0o755)
     path = os.pathsep.join((str(programs), str(Path(python).parent), os.environ["PATH"]))
+    runtime = os.environ["XDG_RUNTIME_DIR"]
+    temporary = Path(runtime, "temporary")
+    temporary.mkdir(exist_ok=True)
     hidden = {} if cards else {"CUDA_VISIBLE_DEVICES": ""}
     return (
         _cards(folder / "cards.json", cards)
@@ -74,9 +77,8 @@ def variables(folder: Path, python: str, cards: int = 0) -> dict[str, str]:
             "HOME": str(home),
             "COLUMNS": "80",
             "LANG": "C.UTF-8",
-            "XDG_RUNTIME_DIR": os.environ[
-                "XDG_RUNTIME_DIR"
-            ],  # the tests' own, with its warm processes
+            "XDG_RUNTIME_DIR": runtime,  # the tests' own, with its warm processes
+            "TMPDIR": str(temporary),  # where nobody else leaves anything
             "PYTHONUNBUFFERED": "1",  # so that both streams mix as on a terminal
         }
     )
