@@ -186,7 +186,7 @@ class Control:
             left = clear(kept, (item.nodeid for item, shape in pairs if shape is not None))
             far = self._make_far(session, self._backend, kept)
             far.summary.note(left)
-            far.summary.worst = worst
+            far.summary.worst = far.spending.worst = worst
             RemoteSession(session, far).run(session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pytest_remotegpu.backends.base import Backend, Channel, Environment
+from pytest_remotegpu.backends.base import Backend, Channel, Environment, Rental
 from pytest_remotegpu.errors import EndOfStreamError, FarSideError, ProtocolError, UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import frames, orders
@@ -76,6 +76,17 @@ class Worker:
         self._lock = threading.Lock()
         self._limit = ""
 
+    @property
+    def rental(self) -> Rental | None:
+        """The machine that was rented for it alone, where that is so."""
+        rental = getattr(self.channel, "rental", None)
+        return rental if isinstance(rental, Rental) else None
+
+    @property
+    def asked(self) -> float | None:
+        """When its machine was asked for, or itself; ``None`` before that."""
+        return self.started if self.rental is None else self.rental.asked
+
     def offer(self, cards: list[str]) -> str:
         """Say what its tests have: these cards, or as many as they asked for."""
         if self.hello is not None and self.hello.pretend is not None and self.shape.count:
@@ -99,7 +110,7 @@ class Worker:
         :param limit: in words. :param grace: seconds that it has to say what its test did.
         """
         with self._lock:
-            told, self._limit = self._limit, limit
+            told, self._limit = self._limit, self._limit or limit
         if not told:
             self.send(orders.Stop(grace, limit))
 
@@ -216,6 +227,10 @@ class Controller:
     def living(self) -> list[Worker]:
         """List the workers whose stream has not ended."""
         return [worker for worker in self.workers if not worker.gone]
+
+    def began(self) -> float | None:
+        """Say when the first of all workers was asked for; ``None`` before that."""
+        return min((each.asked for each in self.workers if each.asked is not None), default=None)
 
     def close(self) -> None:
         """End every worker with all that it started."""

@@ -46,12 +46,14 @@ class Rate:
     :ivar usd_per_hour: its price. :ivar date: of that price, where it has one.
     :ivar source: where it stands.
     :ivar after: seconds for which it is paid for after its stream has ended.
+    :ivar ending: seconds that its end takes longer than on this host.
     """
 
     usd_per_hour: float
     date: str = ""
     source: str = ""
     after: float = 0.0
+    ending: float = 0.0
 
     def usd(self, seconds: float) -> float:
         """Give the price of so many seconds."""
@@ -96,7 +98,8 @@ class WorkerCost:
 
     :ivar gpu: what its tests had, in words. :ivar tests: how many ran there.
     :ivar opened: when it was asked for, in seconds since the session began.
-    :ivar start: seconds until its first test began. :ivar busy: those of its tests.
+    :ivar start: seconds that are paid for until its first test began.
+    :ivar busy: those of its tests.
     :ivar idle: all others, those after its stream had ended included.
     :ivar rate: its price; ``None`` where that is not known.
     """
@@ -154,7 +157,7 @@ def words(workers: Iterable[WorkerCost], worst: float | None) -> str:
     dates = {f"of {rate.date}" if rate.date else f"({rate.source})" for _, rate in priced}
     text = f"about {usd(start + busy + idle)}"
     text += f" (tests {usd(busy)}, start {usd(start)}, idle {usd(idle)})"
-    text += "" if worst is None else f" of at most {usd(worst)}"
+    text += "" if worst is None else f" of at most {bound(worst)}"
     text += f", by prices {' and '.join(sorted(dates))}"
     lacking = len(found) - len(priced)
     return text + (f"; the price of {lacking} more is not known" if lacking else "")
@@ -165,6 +168,8 @@ class Bill:
     """The running bill of one worker, by one clock.
 
     :ivar opened: when it was asked for. :ivar first: when its first test began.
+    :ivar since: since when it is paid for; ``None`` for not at all, or not yet.
+    :ivar after: seconds for which it is paid for after its end. :ivar machine: on which it was.
     :ivar ended: when its stream did. :ivar busy: seconds of its tests, :ivar tests: their number.
     """
 
@@ -172,6 +177,9 @@ class Bill:
     shape: Shape
     rate: Rate | None
     opened: float
+    since: float | None = None
+    after: float = 0.0
+    machine: str = ""
     first: float | None = None
     ended: float | None = None
     busy: float = 0.0
@@ -179,8 +187,9 @@ class Bill:
     gpu: str = ""
 
     def wall(self, now: float) -> float:
-        """Give the seconds that its stream has been open."""
-        return max((now if self.ended is None else self.ended) - self.opened, 0.0)
+        """Give the seconds that are paid for until the end of its stream."""
+        end = now if self.ended is None else self.ended
+        return 0.0 if self.since is None else max(end - self.since, 0.0)
 
     def begin(self, at: float) -> None:
         """Note when a test begins."""
@@ -191,14 +200,25 @@ class Bill:
 
         :return: the seconds that were charged.
         """
-        charged = min(max(seconds, 0.0), self.wall(now) - self.busy)
+        charged = max(min(seconds, self.wall(now) - self.busy), 0.0)
         self.busy += charged
         self.tests += 1
         return charged
 
     def usd(self, now: float) -> float:
         """Give what it has cost until now, and will whatever is done; 0 where that is not known."""
-        return 0.0 if self.rate is None else self.rate.usd(self.wall(now) + self.rate.after)
+        return 0.0 if self.rate is None else self.rate.usd(self.wall(now) + self.idle)
+
+    @property
+    def idle(self) -> float:
+        """Give the seconds that are paid for after its end."""
+        return 0.0 if self.since is None else self.after
+
+    def before(self, other: Bill) -> None:
+        """Take note of the next worker on the same machine, which is paid for once at a time."""
+        if self.ended is not None and other.since is not None:
+            other.since = max(other.since, self.ended)
+            self.after = min(self.after, other.since - self.ended)
 
     def close(self, now: float, began: float) -> WorkerCost:
         """Make the final bill.
@@ -206,9 +226,9 @@ class Bill:
         :param began: when the session did.
         """
         wall = self.wall(now)
-        spare = wall - self.busy
-        start = min(wall if self.first is None else max(self.first - self.opened, 0.0), spare)
-        after = 0.0 if self.rate is None else self.rate.after
+        spare = max(wall - self.busy, 0.0)
+        since = self.opened if self.since is None else self.since
+        start = min(wall if self.first is None else max(self.first - since, 0.0), spare)
         return WorkerCost(
             name=self.name,
             shape=self.shape,
@@ -217,7 +237,7 @@ class Bill:
             opened=self.opened - began,
             start=start,
             busy=self.busy,
-            idle=spare - start + after,
+            idle=spare - start + self.idle,
             rate=self.rate,
         )
 
@@ -249,7 +269,7 @@ def forecast(
 
     :param workers: how many there may be at once, by shape. :param rates: of each shape.
     :param seconds: the run limit; 0 for none. :param most: ``--remote-max-cost``; 0 for none.
-    :param least: seconds that a worker needs to end.
+    :param least: seconds that a worker may take to end; they come on top of the limit.
     :raises UsageError: where the run may cost more, or nobody knows what it costs.
     """
     unknown = [shape for shape in workers if rates[shape] is None]
@@ -263,9 +283,12 @@ def forecast(
     after = sum(rate.usd(rate.after) * workers[shape] for shape, rate in _known(workers, rates))
     if len(unknown) == len(workers):
         return Forecast(None, "")
+    after += sum(
+        rate.usd(least + rate.ending) * workers[shape] for shape, rate in _known(workers, rates)
+    )
     worst = hourly * seconds / HOUR + after if seconds else None
     if most:
-        worst = _capped(workers, hourly, after, seconds, most, least)
+        worst = _capped(workers, hourly, after, seconds, most)
     return Forecast(None if unknown else worst, _words(worst, hourly, seconds, most, unknown))
 
 
@@ -285,7 +308,6 @@ def _capped(
     after: float,
     seconds: float,
     most: float,
-    least: float,
 ) -> float:
     """Give the most that a run with a cap can cost.
 
@@ -293,10 +315,9 @@ def _capped(
     """
     number = sum(workers.values())
     who = f"{number} worker{'s' if number != 1 else ''} at {usd(hourly)} an hour together"
-    floor = hourly * least / HOUR + after
-    if floor > most * (1 + SLACK):
+    if after > most * (1 + SLACK):
         raise UsageError(
-            f"--remote-max-cost={most:g}: {who} cost {bound(floor)} for starting and ending alone; "
+            f"--remote-max-cost={most:g}: {who} cost {bound(after)} for starting and ending alone; "
             + _WAYS.format(shorter="").partition(", ")[2]
         )
     worst = hourly * seconds / HOUR + after
@@ -317,7 +338,7 @@ def _words(
     if worst is None:
         text = f"{usd(hourly)} an hour, without a limit"
     elif seconds or not most:
-        text = f"at most {bound(worst)}, {usd(hourly)} an hour for {seconds:g} s"
+        text = f"at most {bound(worst)}, {usd(hourly)} an hour for {seconds:g} s and its end"
     else:
         text = f"at most {bound(worst)} (--remote-max-cost), {usd(hourly)} an hour"
     return f"{text}; no price is known for {_names(unknown)}" if unknown else text

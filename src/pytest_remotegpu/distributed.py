@@ -139,7 +139,7 @@ class Node(Control):
             return (yield)
         far = self._make_far(session, self._ships_to, self._kept)
         far.replayer.unknown = []
-        far.summary.worst = self._expected.worst
+        far.summary.worst = far.spending.worst = self._expected.worst
         if self._expected.text and self._shipping.sender.worker == "gw0":
             terminal.say(self._config, f"cost: {self._expected.text}")
         one = OneByOne(session, far)

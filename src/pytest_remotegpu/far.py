@@ -10,6 +10,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.reports import Shipped
+from pytest_remotegpu.runlimit import RunLimit
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.signals import Interrupts
 from pytest_remotegpu.spending import Spending
@@ -51,6 +53,8 @@ AT_ONCE: Final = 100
 """Tests that may be complete before they are shown; then the rest of the news waits."""
 LAST_LOOK: Final = 5.0
 """Seconds that a worker has, at the run limit, to say what its test did."""
+CUT: Final = LAST_LOOK + 1.2
+"""Seconds after a limit at which every worker is ended, whatever this process is at."""
 
 
 class FarSide:
@@ -80,10 +84,11 @@ class FarSide:
         self._artifacts = Artifacts(artifacts_dir, settings.max_artifact)
         self._began = began
         self._environ: dict[str, str] = {}
-        self._deadline = float("inf")
-        self._alarm: threading.Timer | None = None
+        self._deadline = float("inf")  # where it is not the run limit that ends it
+        self._clock: RunLimit | None = None
         self._limit = ""
         self._expired = self._ends = False
+        self._cut: list[Worker] = []
         self.backend = backend
         self.here = shipping.sender.worker or HERE
         self.interrupts = interrupts
@@ -349,30 +354,50 @@ class FarSide:
     def _set_limit(self) -> None:
         """Let the clock run; a thread of its own minds it, since a local test may take long."""
         assert self.controller is not None
-        self.spending.watch(self.controller, lambda: self._end_workers(self.spending.text))
+        self.spending.watch(self.controller, self._end_for_money)
         own = self.backend.run_limit if isinstance(self.backend, Tells) else 0.0
         seconds = self._settings.run_timeout or own
         if not seconds:
             return
         self._limit = f"the run limit of {seconds:g} s (--remote-run-timeout) is reached"
-        self._deadline = time.monotonic() + seconds
-        self._alarm = threading.Timer(seconds, self._end_workers, [self._limit])
-        self._alarm.daemon = True
-        self._alarm.start()
+        end = partial(self._end_workers, self._limit)
+        self._clock = RunLimit(seconds, self.controller.began, end, self._cut_workers, CUT)
+
+    def _ends_at(self) -> float:
+        """Say when the first limit of the run is reached, as far as that is known."""
+        return min(self._deadline, float("inf") if self._clock is None else self._clock.deadline)
 
     def _end_workers(self, limit: str) -> None:
         assert self.controller is not None
         for worker in self.controller.living():
             worker.end_at(limit, LAST_LOOK)
 
+    def _cut_workers(self) -> None:
+        """End all workers at once."""
+        assert self.controller is not None
+        for worker in self.controller.living():
+            self._cut.append(worker)
+            threading.Thread(target=worker.channel.stop, daemon=True).start()
+
+    def _end_for_money(self, seconds: float) -> None:
+        """End the workers, and cut off what has not ended in time.
+
+        :param seconds: since the money is spent.
+        """
+        self._end_workers(self.spending.text)
+        if seconds > CUT and not self._cut:
+            self._cut_workers()
+
     def _look_at_limit(self) -> None:
         """At the limit: nothing starts any more, and who says nothing is not waited for."""
         now = time.monotonic()
-        if not (self._ends or self._expired) and self.spending.reached():
-            self._deadline, self._limit = min(self._deadline, now), self.spending.text
-        if now < self._deadline:
+        if self._ends:
             return
-        late = now > self._deadline + LAST_LOOK + 1.0
+        if now < self._ends_at() and not self._expired and self.spending.reached():
+            self._deadline, self._limit = now, self.spending.text
+        if now < self._ends_at():
+            return
+        late = now > self._ends_at() + LAST_LOOK + 1.0
         for served in () if self._expired else self.lanes.values():
             served.expire(self._limit, LAST_LOOK)
         for lane in self._each_lane() if self._expired and late else ():
@@ -391,9 +416,8 @@ class FarSide:
         """
         began = time.monotonic()
         limit = self._settings.timeout + CLOSING if self._settings.timeout else float("inf")
-        limit = min(limit, max(self._deadline - began, CLOSING))
+        limit = min(limit, max(self._ends_at() - began, CLOSING))
         limit = min(limit, self.spending.seconds_left() + CLOSING)
-        self._deadline = float("inf")
         self._ends = True
         for lane in self.lanes.values():
             lane.finish()
@@ -447,8 +471,10 @@ class FarSide:
         """Leave no worker behind."""
         if not self._shipping.sender.worker:
             self._durations.keep()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._clock is not None:
+            self._clock.close()
+        for worker in self._cut:
+            self.summary.fail(f"{worker.name} has not ended, although {worker.limit}")
         if self.controller is not None:
             self.controller.close()
             self._pass_on_words()

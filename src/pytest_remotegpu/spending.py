@@ -25,8 +25,8 @@ from pytest_remotegpu.reports import BILLED, Shipped
 
 __all__ = ["ENDING", "Spending", "forecast"]
 
-ENDING: Final = 6.0
-"""Seconds of each worker that are kept back from a cap, for it to end in."""
+ENDING: Final = 8.0
+"""Seconds that each worker may take to end at a limit, and that are kept back from a cap."""
 SHORTEST: Final = 0.02
 LONGEST: Final = 1.0
 """Seconds between two looks of the thread that minds the cap."""
@@ -41,7 +41,7 @@ def rate_of(backend: Backend, prices: Mapping[str, float], shape: Shape) -> Rate
     with contextlib.suppress(FarSideError):  # then it is not known
         price = backend.price(shape) if isinstance(backend, Prices) else None
         if price is not None and _is_amount(price.usd_per_hour) and _is_amount(price.after):
-            asked = Rate(price.usd_per_hour, price.date, price.source, price.after)
+            asked = Rate(price.usd_per_hour, price.date, price.source, price.after, price.ending)
     return cost.find_rate(backend.name, shape, prices, asked)
 
 
@@ -70,6 +70,8 @@ class Spending:
     :param processes: how many there are that share one cap: those of pytest-xdist.
     :param began: when the session did, by the monotonic clock.
     :param records: whether reports are to say what was charged.
+    :param clock: gives the seconds by which workers are opened and ended.
+    :ivar worst: the most that all processes were said to cost; ``None`` where nobody knows.
     """
 
     def __init__(
@@ -80,11 +82,14 @@ class Spending:
         began: float,
         *,
         records: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._backend = backend
         self._prices = settings.prices
         self._most = settings.max_cost
-        self._share = settings.max_cost / max(processes, 1)
+        self._processes = max(processes, 1)
+        self._share = settings.max_cost / self._processes
         self._began = began
         self._records = records
         self._rates: dict[Shape, Rate | None] = {}
@@ -93,23 +98,32 @@ class Spending:
         self._spans: dict[Shipped, float] = {}
         self._controller: Controller | None = None
         self._over = threading.Event()
-        self._reached = False
+        self._reached = ""
+        self._lock = threading.Lock()
+        self.worst: float | None = None
 
     # what happens
 
-    def watch(self, controller: Controller, end: Callable[[], None]) -> None:
-        """Begin to look at the workers of a controller.
-
-        :param end: called in a thread, perhaps again and again, while the cap is reached.
-        """
+    def count(self, controller: Controller) -> None:
+        """Begin to count the workers of a controller."""
         self._controller = controller
-        if self._most:
+
+    def watch(self, controller: Controller, end: Callable[[float], None]) -> None:
+        """Begin to look at the workers of a controller, and at what they may cost.
+
+        :param end: called in a thread, again and again, once a limit is reached; is given the
+            seconds since that.
+        """
+        self.count(controller)
+        if self._most or self.worst is not None:
             threading.Thread(target=self._mind, args=(end,), daemon=True).start()
 
-    def _mind(self, end: Callable[[], None]) -> None:
+    def _mind(self, end: Callable[[float], None]) -> None:
+        since = None
         while not self._over.wait(min(max(self.seconds_left() / 2, SHORTEST), LONGEST)):
             if self.reached():
-                end()
+                since = self._clock() if since is None else since
+                end(self._clock() - since)
 
     def before(self, test: Callable[[int], Shipped], event: events.Event, at: float) -> None:
         """See an event that is about to be taken in.
@@ -138,7 +152,7 @@ class Spending:
         Its phases say how long it took. One that was cut short has none that do: then it is the
         time from its start to its end as seen from here.
         """
-        now = time.monotonic()
+        now = self._clock()
         began = self._running.pop(test, now)
         span = self._spans.pop(test, now - began)
         bill = self._bill(test.worker)
@@ -160,38 +174,70 @@ class Spending:
 
     def _bill(self, name: str) -> Bill | None:
         """Give the bill of a worker, brought up to date; ``None`` where there is no such worker."""
-        worker = next((each for each in self._workers() if each.name == name), None)
-        if worker is None:
-            return None
-        if name not in self._bills:
+        return next((bill for bill in self._up_to_date() if bill.name == name), None)
+
+    def _up_to_date(self) -> list[Bill]:
+        """Give all bills, by what is known now of each worker's machine and end."""
+        with self._lock:
+            last: dict[str, Bill] = {}
+            for worker in self._workers():
+                bill = self._known(worker)
+                bill.ended = worker.ended
+                rental = worker.rental
+                bill.since = worker.started
+                bill.after = bill.rate.after if bill.rate is not None else 0.0
+                if rental is not None:
+                    bill.since = rental.since(ended=bill.ended is not None)
+                    bill.machine = rental.machine
+                    bill.after *= rental.stays
+                if bill.machine in last:
+                    last[bill.machine].before(bill)
+                if bill.machine:
+                    last[bill.machine] = bill
+            return list(self._bills.values())
+
+    def _known(self, worker: Worker) -> Bill:
+        if worker.name not in self._bills:
             rate = self._rate(worker.shape)
-            self._bills[name] = Bill(name, worker.shape, rate, worker.started)
-        self._bills[name].ended = worker.ended
-        return self._bills[name]
+            self._bills[worker.name] = Bill(worker.name, worker.shape, rate, worker.started)
+        return self._bills[worker.name]
 
     def _rate(self, shape: Shape) -> Rate | None:
         if shape not in self._rates:
             self._rates[shape] = rate_of(self._backend, self._prices, shape)
         return self._rates[shape]
 
-    def _spent(self, now: float) -> tuple[float, float]:
-        """Give what was spent so far, endings included, and what a further second costs."""
+    def _spent(self, now: float) -> tuple[float, float, bool]:
+        """Give what was spent so far, endings included, and what a further second costs.
+
+        :return: and whether a machine without work is paid for beside others at work.
+        """
         spent = second = 0.0
-        for worker in self._workers():
-            rate = self._rate(worker.shape)
-            if rate is None:
+        bills = self._up_to_date()
+        for bill in bills:
+            if bill.rate is None or bill.since is None:
                 continue
-            living = worker.ended is None
-            until = now + ENDING if worker.ended is None else worker.ended
-            spent += rate.usd(until - worker.started + rate.after)
-            second += rate.usd(1.0) if living else 0.0
-        return spent, second
+            living = bill.ended is None
+            spent += bill.usd(now + ENDING + bill.rate.ending if living else now)
+            second += bill.rate.usd(1.0) if living else 0.0
+        idle = any(bill.ended is not None and bill.idle and bill.rate for bill in bills)
+        return spent, second, idle and second > 0
 
     def reached(self) -> bool:
-        """Say whether workers have to end now lest they cost more than the cap; then for good."""
-        if self._most and self._spent(time.monotonic())[0] >= self._share:
-            self._reached = True
-        return self._reached
+        """Say whether workers have to end now lest they cost more than they may; then for good.
+
+        That is the cap. What was said to be the most holds by the run limit alone, unless workers
+        were lost whose machines are still there while others go on with their tests.
+        """
+        spent, _, idle = self._spent(self._clock())
+        if self._most and spent >= self._share:
+            self._reached = self._reached or self._cap
+        elif idle and self.worst is not None and spent >= self.worst / self._processes:
+            self._reached = self._reached or (
+                f"the {cost.bound(self.worst)} are reached that this run was said to cost at most: "
+                "machines of workers that were lost are still paid for"
+            )
+        return bool(self._reached)
 
     def allows(self, shape: Shape) -> bool:
         """Say whether tests of a shape may begin: a first worker has to be paid for to its end."""
@@ -199,27 +245,27 @@ class Spending:
         living = any(each.shape == shape and each.ended is None for each in self._workers())
         if rate is None or living:
             return True
-        return self._spent(time.monotonic())[0] + rate.usd(ENDING + rate.after) <= self._share
+        least = rate.usd(ENDING + rate.ending + rate.after)
+        return self._spent(self._clock())[0] + least <= self._share * (1 + cost.SLACK)
 
     def seconds_left(self) -> float:
         """Say after how many seconds that will be, if no worker is opened or ends meanwhile."""
-        spent, second = self._spent(time.monotonic())
+        spent, second, _ = self._spent(self._clock())
         if not self._most or not second:
             return float("inf")
         return max(self._share - spent, 0.0) / second
 
     @property
-    def text(self) -> str:
-        """Name the cap that is reached."""
+    def _cap(self) -> str:
         return f"the cost limit of {cost.bound(self._most)} (--remote-max-cost) is reached"
+
+    @property
+    def text(self) -> str:
+        """Name the limit that is reached, or will be."""
+        return self._reached or self._cap
 
     def close(self) -> list[WorkerCost]:
         """Let the cap be, and make the final bills."""
         self._over.set()
-        now = time.monotonic()
-        found = []
-        for worker in self._workers():
-            bill = self._bill(worker.name)
-            assert bill is not None
-            found.append(bill.close(now, self._began))
-        return found
+        now = self._clock()
+        return [bill.close(now, self._began) for bill in self._up_to_date()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -155,3 +156,89 @@ def test_a_laptop_is_closed_and_opened_again(
     assert "test_long" not in found or found["test_long"], session.text
     assert "test_after" not in found or found["test_after"], session.text
     assert again or "lost" in session.text, session.text
+
+
+# what is paid for
+
+
+def bill(pytester: pytest.Pytester) -> tuple[float, float, float]:
+    """Read the record: what was spent, the most that was said, and the idle seconds."""
+    data = json.loads(pytester.path.joinpath("run.json").read_text())
+    idle = sum(worker["idle_seconds"] for worker in data["workers"])
+    return float(data["cost"]["total"] or 0), float(data["cost"]["at_most"]), float(idle)
+
+
+@pytest.fixture
+def priced(pytester: pytest.Pytester) -> None:
+    """Have a card cost ten cents a second, and a test that takes one."""
+    pytester.makeini("[pytest]\nremotegpu_prices = T4 = 360\n")
+    pytester.makepyfile("""
+        import time, pytest
+
+        @pytest.mark.gpu
+        def test_one(): time.sleep(1)
+    """)
+
+
+@pytest.mark.usefixtures("priced")
+def test_building_is_not_renting(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    """The limit, and what is paid for, begin with the call for a container."""
+    service.faults.slow["ImageJoinStreaming"] = 11
+    began = time.monotonic()
+    image = ("-o", "remotegpu_image=apt: libnuma3")
+    result = run(pytester, T4, "--remote-run-timeout=10", "--remote-json=run.json", *image)
+    assert time.monotonic() - began > 11
+    result.assert_outcomes(passed=1)
+    spent, most, idle = bill(pytester)
+    assert most == pytest.approx((10 + 8 + 4 + 60) / 10)
+    assert 6.1 < spent < 7.2
+    assert 60 <= idle < 66
+
+
+@pytest.mark.usefixtures("priced")
+def test_a_container_that_ends_with_its_app_is_not_idle(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,  # noqa: ARG001 -- what the client finds
+) -> None:
+    run(pytester, T4, "--remote-ephemeral", "--remote-json=run.json").assert_outcomes(passed=1)
+    spent, _, idle = bill(pytester)
+    assert 0.1 < spent < 1.5
+    assert idle < 5
+
+
+@pytest.mark.parametrize("what", ["build", "secret", "quota", "card"])
+@pytest.mark.usefixtures("priced")
+def test_where_there_was_no_container_nothing_is_paid_for(
+    pytester: pytest.Pytester, service: LoopbackModal, what: str
+) -> None:
+    more: tuple[str, ...] = ()
+    if what == "build":
+        service.faults.build_failure = "ninja: build stopped"
+    elif what == "quota":
+        service.faults.quota()
+    elif what == "card":
+        service.faults.no_capacity = {"T4"}
+        more = ("--remote-wait=2",)
+    else:
+        more = ("-o", "remotegpu_secrets=nobody-knows-it")
+    result = run(pytester, T4, "--remote-json=run.json", *more)
+    assert result.ret in {1, 4}
+    data = json.loads(pytester.path.joinpath("run.json").read_text())
+    assert [worker["cost_usd"] for worker in data["workers"]] == [0] * len(data["workers"])
+    assert "cost: about $0." not in said(result)
+
+
+@pytest.mark.usefixtures("priced")
+def test_a_run_at_its_limit_costs_no_more_than_was_said(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile("""
+        import time, pytest
+
+        @pytest.mark.gpu
+        def test_one(): time.sleep(60)
+    """)
+    service.faults.lose(after=3)
+    run(pytester, T4, "--remote-run-timeout=5", "--remote-json=run.json")
+    spent, most, _ = bill(pytester)
+    assert 0 < spent <= most

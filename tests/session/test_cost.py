@@ -21,8 +21,8 @@ from stage import FAR, HERE, Played, Stage
 from .at_limit import hangs, is_deaf, judged
 from .running import CPU, run, said
 
-CAP = "the cost limit of $8.00 (--remote-max-cost) is reached"
-ARGS = ("--remote-max-cost=8", "--junitxml=../j.xml")
+CAP = "the cost limit of $10.00 (--remote-max-cost) is reached"
+ARGS = ("--remote-max-cost=10", "--junitxml=../j.xml")
 
 
 def priced(stage: Stage, *lines: str) -> None:
@@ -55,7 +55,7 @@ def test_the_most_that_a_run_can_cost_is_said_before_it_starts(stage: Stage) -> 
     priced(stage, "scripted = 2.50")
     played = stage.run(serves, args=("--remote-run-timeout=1800",))
     assert played.ret == 0, played.text
-    line = "remote: cost: at most $1.25, $2.50 an hour for 1800 s"
+    line = "remote: cost: at most $1.26, $2.50 an hour for 1800 s and its end"
     assert line in played.text
     assert played.text.index(line) < played.text.index("test_far.py .")
 
@@ -77,7 +77,7 @@ def test_what_costs_nothing_that_anybody_knows_is_not_talked_about(stage: Stage)
 def test_the_plan_says_it_too(stage: Stage) -> None:
     priced(stage, "scripted = 2.50")
     played = stage.run(serves, args=("--remote-run-timeout=1800", "--remote-plan"))
-    assert "\ncost: at most $1.25, $2.50 an hour for 1800 s\n" in played.text
+    assert "\ncost: at most $1.26, $2.50 an hour for 1800 s and its end\n" in played.text
     assert re.search(r"prices +\['scripted = 2.50'\] +\(ini file, remotegpu_prices\)", played.text)
     assert played.workers == 0
 
@@ -98,19 +98,19 @@ def test_a_run_that_may_cost_more_than_the_cap_is_refused(stage: Stage) -> None:
     (stage.path / "test_two.py").write_text("import pytest\n@pytest.mark.gpu(2)\ndef test_z(): 1\n")
     error = refused(stage.run(args=("--remote-run-timeout=600", "--remote-max-cost=17.5")))
     assert error.startswith(
-        "ERROR: --remote-max-cost=17.5: this run may cost up to $18.00: 2 workers at $108.00 an "
+        "ERROR: --remote-max-cost=17.5: this run may cost up to $18.24: 2 workers at $108.00 an "
         "hour together, for the 600 s of the run limit; "
     )
-    for way in ("a shorter --remote-run-timeout (583 s)", "fewer workers", "cheaper card"):
+    for way in ("a shorter --remote-run-timeout (575 s)", "fewer workers", "cheaper card"):
         assert way in error
-    assert stage.run(serves, args=("--remote-run-timeout=583", "--remote-max-cost=17.5")).ret == 0
+    assert stage.run(serves, args=("--remote-run-timeout=575", "--remote-max-cost=17.5")).ret == 0
 
 
 def test_the_plan_says_why_it_would_be_refused(stage: Stage) -> None:
     priced(stage, "scripted = 36")
     played = stage.run(args=("--remote-run-timeout=600", "--remote-max-cost=5", "--remote-plan"))
     assert played.ret == 0
-    assert "\ncost: too much: --remote-max-cost=5: this run may cost up to $6.00" in played.text
+    assert "\ncost: too much: --remote-max-cost=5: this run may cost up to $6.08" in played.text
 
 
 class Odd(OneRequest):
@@ -152,7 +152,7 @@ def test_a_cap_needs_a_price(stage: Stage) -> None:
 def test_a_cap_that_pays_for_no_test_is_refused(stage: Stage) -> None:
     priced(stage)
     error = refused(stage.run(args=("--remote-max-cost=5",)))
-    assert "1 worker at $3600.00 an hour together cost $6.00 for starting and ending" in error
+    assert "1 worker at $3600.00 an hour together cost $8.00 for starting and ending" in error
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e3", "cheap", "", "1,5", "0x10"])
@@ -190,13 +190,13 @@ def capped(played: Played, *, second: str) -> None:
     """See that the first test passed, the second failed, and the third has not run."""
     judged(played, CAP, second=second)
     spent, *_ = amounts(line_of(played, "cost: "))
-    assert 1.0 < spent <= 8.5
+    assert 1.0 < spent <= 10
 
 
 def test_the_running_test_is_ended_at_the_cap(stage: Stage) -> None:
     priced(stage)
     played = stage.run(hangs(CAP), args=ARGS)
-    assert "remote: cost: at most $8.00 (--remote-max-cost), $3600.00 an hour" in played.text
+    assert "remote: cost: at most $10.00 (--remote-max-cost), $3600.00 an hour" in played.text
     capped(played, second=f"timed out: {CAP}")
     written = (stage.path.parent / "j.xml").read_text()
     assert written.count("<testcase") == 5
@@ -223,7 +223,7 @@ def test_nothing_starts_once_the_cap_is_reached(stage: Stage) -> None:
         opened.append(far.order.gpus)
         serves(far)
 
-    played = stage.run(works, args=("--remote-max-cost=9.5", "--maxfail=9"))
+    played = stage.run(works, args=("--remote-max-cost=12.5", "--maxfail=9"))
     assert played.verdict("test_a_far.py::test_c") == "passed"
     assert played.verdicts(("test_here.py::test_one",)) == ["passed"]
     assert opened == [1]
@@ -281,19 +281,19 @@ def test_a_real_worker_ends_its_test_at_the_cap(
         def test_here(): pass
     """)
     began = time.monotonic()
-    result = run(pytester, CPU, "--remote-max-cost=14", "-rA", "--junitxml=j.xml", *args)
+    result = run(pytester, CPU, "--remote-max-cost=16", "-rA", "--junitxml=j.xml", *args)
     assert time.monotonic() - began < 35
     text = said(result)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=2, failed=1, errors=1)
-    assert "cost: at most $14.00 (--remote-max-cost), $3600.00 an hour" in text
-    assert "timed out: the cost limit of $14.00 (--remote-max-cost) is reached" in text
+    assert "cost: at most $16.00 (--remote-max-cost), $3600.00 an hour" in text
+    assert "timed out: the cost limit of $16.00 (--remote-max-cost) is reached" in text
     assert "said before the end" in text
-    assert "not run: the cost limit of $14.00 (--remote-max-cost) is reached" in text
+    assert "not run: the cost limit of $16.00 (--remote-max-cost) is reached" in text
     tree = ET.parse(pytester.path / "j.xml")  # noqa: S314  our own file
     assert len(list(tree.iter("testcase"))) == 4
     found = costs(pytester.path / "j.xml")
-    assert 3 < found["test_long"] <= found[""] <= 15
+    assert 3 < found["test_long"] <= found[""] <= 16
 
 
 # written down
@@ -347,7 +347,7 @@ def test_a_backend_that_costs_money(stage: Stage) -> None:
     assert "\n2 GPUs   1 worker   1 test   0.2" in played.text
     assert re.search(r" s   \$0\.000\d   longest 0\.2\d s test_far\.py::test_c\n", played.text)
     assert re.fullmatch(
-        r"cost: about \$\S+ \(tests \S+, start \S+, idle \S+\) of at most \$0\.300, "
+        r"cost: about \$\S+ \(tests \S+, start \S+, idle \S+\) of at most \$0\.307, "
         r"by prices of 2026-01-01",
         line_of(played, "cost: "),
     )
@@ -361,11 +361,11 @@ def test_under_xdist_the_costs_of_all_processes_are_one_sum(pytester: pytest.Pyt
     result = run(pytester, CPU, *args)
     result.assert_outcomes(passed=2, failed=1)
     adds_up(costs(pytester.path / "j.xml"), "local")
-    assert "[gw0] cost: at most $0.600, $6.00 an hour for 360 s" in said(result)
-    assert re.search(r"\ncost: about \S+ \(.*\) of at most \$0\.600, by", said(result))
+    assert "[gw0] cost: at most $0.614, $6.00 an hour for 360 s and its end" in said(result)
+    assert re.search(r"\ncost: about \S+ \(.*\) of at most \$0\.614, by", said(result))
     refused = run(pytester, CPU, *args, "--remote-max-cost=0.5")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    assert "this run may cost up to $0.600: 4 workers at $6.00 an hour together" in said(refused)
+    assert "this run may cost up to $0.614: 4 workers at $6.00 an hour together" in said(refused)
 
 
 def test_costs_of_a_process_that_was_lost_are_said_to_be_missing(
@@ -388,7 +388,7 @@ def test_the_users_own_price_stands_above_the_backends(stage: Stage) -> None:
     priced(stage, "onerequest = 7.2")
     (stage.path / "test_far.py").write_text("import pytest\n@pytest.mark.gpu\ndef test_a(): pass\n")
     played = stage.run_on("onerequest", "--remote-run-timeout=100")
-    assert "cost: at most $0.200, $7.20 an hour for 100 s" in played.text
+    assert "cost: at most $0.216, $7.20 an hour for 100 s and its end" in played.text
     assert line_of(played, "cost: about").endswith("by prices (ini file, remotegpu_prices)")
 
 

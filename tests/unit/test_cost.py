@@ -80,15 +80,15 @@ def test_of_several_types_the_dearest_is_the_price() -> None:
 def test_tests_start_and_idle_are_all_of_it(
     rate: Rate | None, opened: float, first: float | None, wall: float, claims: list[float]
 ) -> None:
-    bill = Bill("w", TWO, rate, opened)
+    after = rate.after if rate else 0.0
+    bill = Bill("w", TWO, rate, opened - 5, since=opened, after=after)
     if first is not None:
         bill.begin(opened + first)
         bill.begin(opened + first + 1)
     now = opened + wall
     charged = [bill.take(claim, now) for claim in claims]
     bill.ended = now
-    final = bill.close(now + 50, began=opened)
-    after = rate.after if rate else 0.0
+    final = bill.close(now + 50, began=opened - 5)
     assert all(part >= -1e-6 for part in (*charged, final.start, final.busy, final.idle))
     assert final.busy == pytest.approx(sum(charged), abs=1e-6)
     assert final.seconds == pytest.approx(now - opened + after, abs=1e-6)
@@ -103,8 +103,25 @@ def test_tests_start_and_idle_are_all_of_it(
 
 
 def test_a_worker_without_tests_is_all_start() -> None:
-    final = Bill("w", ONE, Rate(3600.0), 10.0).close(14.0, began=4.0)
+    final = Bill("w", ONE, Rate(3600.0), 10.0, since=10.0).close(14.0, began=4.0)
     assert (final.start, final.busy, final.idle, final.usd, final.opened) == (4, 0, 0, 4, 6)
+
+
+def test_a_worker_that_never_had_a_machine_costs_nothing() -> None:
+    bill = Bill("w", ONE, Rate(3600.0, after=60.0), 10.0, after=60.0)
+    assert bill.usd(20.0) == 0
+    final = bill.close(20.0, began=4.0)
+    assert (final.start, final.busy, final.idle, final.usd, final.opened) == (0, 0, 0, 0, 6)
+
+
+def test_one_machine_is_paid_for_once_at_a_time() -> None:
+    one, two, three = (
+        Bill("w", ONE, Rate(3600.0), at, since=at, after=60.0, ended=at + 10) for at in (0, 15, 20)
+    )
+    one.before(two)
+    two.before(three)
+    assert (one.idle, two.idle, three.since, three.idle) == (5, 0, 25, 60)
+    assert sum(bill.usd(99) for bill in (one, two, three)) == 30 + 60
 
 
 def worker(rate: Rate | None, *, busy: float = 2.0) -> WorkerCost:
@@ -184,8 +201,8 @@ def ask(
 
 def test_worst_case_is_limit_times_rate_times_workers() -> None:
     found = ask({ONE: 3, TWO: 1}, 10.0, limit=1800.0)
-    assert found.worst == pytest.approx(50 * (1800 + 60) / 3600)
-    assert found.text == "at most $25.84, $50.00 an hour for 1800 s"
+    assert found.worst == pytest.approx(50 * (1800 + 6 + 60) / 3600)
+    assert found.text == "at most $25.92, $50.00 an hour for 1800 s and its end"
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:
@@ -195,10 +212,12 @@ def test_nothing_is_said_where_nothing_is_known() -> None:
 
 def test_a_price_that_is_lacking_is_named() -> None:
     found = cost.forecast(
-        {ONE: 1, TWO: 1}, {ONE: Rate(3.6), TWO: None}, seconds=1000, most=0, least=6
+        {ONE: 1, TWO: 1}, {ONE: Rate(3.6), TWO: None}, seconds=994, most=0, least=6
     )
     assert found.worst is None
-    assert found.text == "at most $1.00, $3.60 an hour for 1000 s; no price is known for 2 GPUs"
+    assert found.text == (
+        "at most $1.00, $3.60 an hour for 994 s and its end; no price is known for 2 GPUs"
+    )
     with pytest.raises(UsageError, match="no price is known for 2 GPUs"):
         cost.forecast({ONE: 1, TWO: 1}, {ONE: Rate(3.6), TWO: None}, seconds=1000, most=5, least=6)
 

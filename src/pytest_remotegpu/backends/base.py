@@ -32,6 +32,7 @@ __all__ = [
     "Prepares",
     "Price",
     "Prices",
+    "Rental",
     "Running",
     "Site",
     "Tells",
@@ -123,7 +124,9 @@ class Channel(Protocol):
     Where they are known, ``command`` says how it was started, as a list of words, and ``note`` what
     the user should know of that, as a line of text. Once ``frames`` is exhausted, ``passing`` says
     whether what ended the worker may be gone when it is tried again, as a machine that was taken
-    away: then a worker that has not said hello is tried again, too.
+    away: then a worker that has not said hello is tried again, too. A backend that rents a machine
+    for each worker says in ``rental`` since when that is paid for; without one, a worker is paid
+    for from when it was opened.
 
     ``send`` and ``stop`` are called from one thread, ``frames`` from another.
     """
@@ -159,18 +162,49 @@ class Channel(Protocol):
         """
 
 
+@dataclass
+class Rental:
+    """The machine that is rented behind one channel; all times by the monotonic clock.
+
+    What comes before it is asked for, such as the build of an image, is not paid for.
+
+    :ivar asked: when it was asked for. :ivar began: when it began, once it has said so.
+    :ivar machine: what it is called; workers with the same one follow each other on it.
+    :ivar had: whether there was one, although it has said nothing.
+    :ivar stays: whether it is paid for after the stream has ended, too; not if it is gone.
+    """
+
+    asked: float | None = None
+    began: float | None = None
+    machine: str = ""
+    had: bool = False
+    stays: bool = True
+
+    def since(self, *, ended: bool) -> float | None:
+        """Say since when it is paid for; ``None`` for not at all.
+
+        As long as nobody knows whether there is one yet, that is since it was asked for.
+
+        :param ended: whether the channel has come to its end.
+        """
+        if self.began is not None:
+            return self.began
+        return self.asked if self.had or not ended else None
+
+
 @dataclass(frozen=True)
 class Price:
     """What a shape costs: ``usd_per_hour`` for one worker, and the ``date`` of that price.
 
     :ivar source: where the price stands. :ivar after: seconds for which a worker is paid for after
-        its stream has ended.
+        its stream has ended. :ivar ending: those that its end takes longer than on this host.
     """
 
     usd_per_hour: float
     date: str
     source: str = ""
     after: float = 0.0
+    ending: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_remotegpu.backends.base import Backend, Channel, Environment, Price, Site, Wanted
+from pytest_remotegpu.backends.base import (
+    Backend,
+    Channel,
+    Environment,
+    Price,
+    Rental,
+    Site,
+    Wanted,
+)
 from pytest_remotegpu.backends.modal import spec, table
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
@@ -41,6 +50,8 @@ GRACE: Final = 60
 """Seconds of a container's own time-out above the run limit."""
 LONGEST: Final = 86400 - GRACE
 """The longest run limit: Modal takes no time-out above a day."""
+ENDING: Final = 4.0
+"""Seconds that the end of a call takes where it has to be cancelled."""
 IDLE: Final = 60.0
 """Seconds that a container stays without work where nobody says otherwise."""
 MOST_CONTAINERS: Final = 8
@@ -61,6 +72,7 @@ class Courier(StdioChannel):
 
     :param backend: hears what the user should know, and how calls end.
     :ivar note: where the work runs, once that is known.
+    :ivar rental: the container, since when and how long.
     """
 
     def __init__(self, python: str, backend: Modal, variables: Mapping[str, str]) -> None:
@@ -69,6 +81,7 @@ class Courier(StdioChannel):
         self._end: dict[str, str] = {}
         self._diagnosis = ""
         self._container = ""
+        self.rental = Rental(stays=backend.keeps)
         super().__init__([python, "-P", "-m", COURIER], variables)
 
     def _listen(self) -> None:
@@ -84,7 +97,8 @@ class Courier(StdioChannel):
                     self._backend.tell(line.decode("utf-8", "replace").rstrip(), build=True)
         self._settled.set()
 
-    def _hear(self, said: dict[str, str]) -> None:
+    def _hear(self, said: dict[str, Any]) -> None:
+        self._watch_rental(said)
         if "end" in said:
             self._end = said
         elif "say" in said:
@@ -96,6 +110,20 @@ class Courier(StdioChannel):
             self._backend.deployed()
         if "ready" in said or "end" in said:
             self._settled.set()
+
+    def _watch_rental(self, said: dict[str, Any]) -> None:
+        """Take note of when there was which container."""
+        rental, now = self.rental, time.monotonic()
+        if "asked" in said:
+            rental.asked = now
+            self._backend.asked(now)
+        elif "container" in said:
+            age = said["age"] if isinstance(said["age"], int | float) else 0.0
+            asked = now if rental.asked is None else rental.asked
+            rental.machine = said["container"]
+            rental.began = max(min(now - age, now), asked)
+        elif "gone" in said:
+            rental.had, rental.stays = True, False
 
     def signed_in(self) -> None:
         """Wait until the service takes the token.
@@ -174,7 +202,7 @@ class Modal:
         # tests may change it; and what the SDK tells of a build should not be cut in lines
         self._variables = {**os.environ, "COLUMNS": WIDE}
         self._losses = 0
-        self._began = 0.0
+        self._asked = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
@@ -213,7 +241,6 @@ class Modal:
         """
         types = spec.choose(self._named, shape)
         with self._lock:
-            self._began = self._began or time.monotonic()
             courier, self._spare = self._spare, None
         if courier is None:
             courier = self._courier()
@@ -248,8 +275,8 @@ class Modal:
             "nonce": secrets.token_hex(16),
             "gpu": gpu,
             "env": dict(shape.env),
-            "left": max(limit - (time.monotonic() - self._began), 1.0),
-            "asked": time.time(),
+            "left": max(limit - (time.monotonic() - self._asked), 1.0) if self._asked else limit,
+            "asked": time.time() if self._asked else 0.0,
             "seconds": round(limit) + GRACE,
             "workers": max(MOST_CONTAINERS, self._site.workers),
             "idle": self._idle,
@@ -282,6 +309,15 @@ class Modal:
 
     # what couriers say
 
+    def asked(self, at: float) -> None:
+        """Take note of when a container was asked for; with the first one the run begins."""
+        self._asked = self._asked or at
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a container stays without work."""
+        return not self._site.ephemeral
+
     def deployed(self) -> None:
         """Take note that a container of the environment has started."""
         self._deployed = True
@@ -310,9 +346,9 @@ class Modal:
     def price(self, shape: Shape) -> Price | None:
         """Give the price of one container, by the dearest type that it may get."""
         names = [card.name for card in spec.choose(self._named, shape)]
-        return (
-            table.price(names, shape.count, self._site.prices, after=self._idle) if names else None
-        )
+        after = self._idle if self.keeps else 0.0
+        found = table.price(names, shape.count, self._site.prices, after=after) if names else None
+        return None if found is None else replace(found, ending=ENDING)
 
 
 def _more() -> dict[str, str]:

@@ -15,12 +15,14 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.stdio import StdioChannel
 
 __all__ = ["ALIVE", "CLAIMED", "DATA", "DIAGNOSIS", "EVERY", "GREETING", "LEASE", "run"]
 
+_IMPORTED: Final = time.monotonic()
 LEASE: Final = 45.0
 """Seconds after which a container ends its work when nobody asks for it any more."""
 EVERY: Final = 10.0
@@ -70,7 +72,11 @@ def run(request: bytes) -> Iterator[bytes]:
         number += 1
         return kind + mark + number.to_bytes(4, "big") + data
 
-    greeting = {"call": modal.current_function_call_id(), "container": _name()}
+    greeting = {
+        "call": modal.current_function_call_id(),
+        "container": _name(),
+        "age": _age(),
+    }
     yield chunk(GREETING, json.dumps(greeting).encode())
     work = _Work(modal.Queue.from_name(asked["queue"]), asked, first)
     try:
@@ -109,6 +115,16 @@ def _show(claims: Any, nonce: str, over: threading.Event) -> None:
         number += 1
         with contextlib.suppress(Exception):  # the next time, then
             claims.put(f"{nonce}-alive", number)
+
+
+def _age() -> float:
+    """Give the seconds since this process began, which is about when its container did."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        began = ticks / os.sysconf("SC_CLK_TCK")
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - began, 0.0)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.monotonic() - _IMPORTED
 
 
 def _name() -> str:

@@ -42,6 +42,8 @@ ATTEMPTS: Final = 5
 """Times that a message is sent where the service does not take it."""
 ENDING: Final = 3.0
 """Seconds to tell a container that it is not needed any more."""
+HAD: Final = ("InternalFailure", "FunctionTimeoutError", "OutputExpiredError")
+"""Errors of the SDK's that a call has only once a container was at it."""
 
 
 class FailedError(Exception):
@@ -102,7 +104,8 @@ class Courier:
         request = {
             key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")
         }
-        left = order["left"] and max(order["left"] - (time.time() - order["asked"]), 1.0)
+        since = time.time() - order["asked"] if order["asked"] else 0.0
+        left = max(order["left"] - since, 1.0)
         line = json.dumps({**request, "seconds": left}).encode()
         for target in (self._forward, self._keep_alive):
             threading.Thread(target=target, daemon=True).start()
@@ -137,8 +140,15 @@ class Courier:
     def _pass_on(self, function: Any, line: bytes, first: bytes, order: dict[str, Any]) -> None:
         patience = threading.Thread(target=self._wait_for_start, args=(order,), daemon=True)
         patience.start()
-        for chunk in function.remote_gen(line + b"\n" + first):
-            self._take(chunk)
+        tell(asked=True)
+        try:
+            for chunk in function.remote_gen(line + b"\n" + first):
+                self._take(chunk)
+        except Exception as error:
+            kinds = tuple(getattr(self._modal.exception, name) for name in HAD)
+            if isinstance(error, kinds) or container.CLAIMED in str(error):
+                tell(gone=True)
+            raise
 
     def _take(self, chunk: Any) -> None:
         if not isinstance(chunk, bytes) or len(chunk) < 13:  # noqa: PLR2004 -- kind, mark, number
@@ -156,7 +166,7 @@ class Courier:
             self._heard.set()
             greeting = json.loads(data)
             self._call, self._container = str(greeting["call"]), str(greeting["container"])
-            tell(container=self._container, call=self._call)
+            tell(container=self._container, call=self._call, age=greeting.get("age", 0.0))
         elif kind == container.DIAGNOSIS:
             tell(ended=data.decode("utf-8", "replace"))
         elif kind == container.DATA:
