@@ -54,7 +54,7 @@ def made(
 ) -> dict[str, Any]:
     """Make the data of a run on a T4 that cost nine cents."""
     summary = RunSummary(where="modal:T4", worst=2.5, real=real)
-    bill = Bill("modal-1", Shape(1, ("T4",)), Rate(0.59, "2026-01-01", "list"), 0.0)
+    bill = Bill("modal-1", Shape(1, ("T4",)), Rate(0.59, "2026-01-01", "list"), 0.0, since=0.0)
     bill.begin(10.0)
     bill.ended = 540.0
     summary.of(bill.shape).workers = 1
