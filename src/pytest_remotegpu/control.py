@@ -163,7 +163,7 @@ class Control:
         try:
             text = self._forecast().text
         except UsageError as error:
-            text = f"too much: {error}"
+            text = f"refused: {error}"
         return [f"cost: {text}"] if text else []
 
     @pytest.hookimpl(tryfirst=True)

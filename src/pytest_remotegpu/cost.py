@@ -23,6 +23,7 @@ __all__ = [
     "bound",
     "find_rate",
     "forecast",
+    "lacking",
     "total",
     "usd",
     "words",
@@ -264,25 +265,27 @@ def forecast(
     seconds: float,
     most: float,
     least: float,
+    rents: bool = False,
 ) -> Forecast:
     """Say what a run may come to, before anything is rented.
 
     :param workers: how many there may be at once, by shape. :param rates: of each shape.
     :param seconds: the run limit; 0 for none. :param most: ``--remote-max-cost``; 0 for none.
+    :param rents: whether workers are paid for, so that an unknown price is worth a word.
     :param least: seconds that a worker may take to end; they come on top of the limit.
     :raises UsageError: where the run may cost more, or nobody knows what it costs.
     """
     unknown = [shape for shape in workers if rates[shape] is None]
     if most and unknown:
         raise UsageError(
-            f"--remote-max-cost={most:g}: no price is known for {_names(unknown)}; give one in the "
-            "ini option remotegpu_prices (a line reads TYPE = USD for one GPU and an hour), "
-            "or leave out --remote-max-cost"
+            f"--remote-max-cost={most:g}: {lacking(unknown)} (a line reads TYPE = USD, or what "
+            "stands behind --remote= for TYPE, for one GPU and an hour), or leave out "
+            "--remote-max-cost"
         )
     hourly = sum(rate.usd_per_hour * workers[shape] for shape, rate in _known(workers, rates))
     after = sum(rate.usd(rate.after) * workers[shape] for shape, rate in _known(workers, rates))
     if len(unknown) == len(workers):
-        return Forecast(None, "")
+        return Forecast(None, f"not known: {lacking(unknown)}" if rents and unknown else "")
     after += sum(
         rate.usd(least + rate.ending) * workers[shape] for shape, rate in _known(workers, rates)
     )
@@ -296,6 +299,11 @@ def _known(
     workers: Mapping[Shape, int], rates: Mapping[Shape, Rate | None]
 ) -> list[tuple[Shape, Rate]]:
     return [(shape, rate) for shape in workers if (rate := rates[shape]) is not None]
+
+
+def lacking(shapes: Iterable[Shape]) -> str:
+    """Say of which shapes no price is known, and what to do about it."""
+    return f"no price is known for {_names(shapes)}; give one in the ini option remotegpu_prices"
 
 
 def _names(shapes: Iterable[Shape]) -> str:

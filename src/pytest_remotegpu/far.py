@@ -479,6 +479,7 @@ class FarSide:
             self.controller.close()
             self._pass_on_words()
         self.summary.workers = self.spending.close()
+        self.summary.rents = self.spending.rents
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
         self.summary.artifacts = self._artifacts.count

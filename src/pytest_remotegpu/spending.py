@@ -61,6 +61,7 @@ def forecast(backend: Backend, settings: Settings, workers: Mapping[Shape, int])
         seconds=settings.run_timeout or getattr(backend, "run_limit", 0.0),
         most=settings.max_cost,
         least=ENDING,
+        rents=isinstance(backend, Prices),
     )
 
 
@@ -269,3 +270,8 @@ class Spending:
         self._over.set()
         now = self._clock()
         return [bill.close(now, self._began) for bill in self._up_to_date()]
+
+    @property
+    def rents(self) -> bool:
+        """Whether what workers run on is paid for, be the price known or not."""
+        return isinstance(self._backend, Prices)

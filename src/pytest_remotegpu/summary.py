@@ -88,6 +88,7 @@ class RunSummary:
     :ivar verdicts: how many tests came to a ``crash``, a ``timeout``, to nothing for want of a far
         side (``infra``) or for a limit of the run (``budget``); the others have their own outcome.
     :ivar workers: what each worker has cost, once it is gone.
+    :ivar rents: whether workers are paid for, be the price known or not.
     :ivar worst: the most that the run was expected to cost, in USD; ``None`` where nobody knew.
     :ivar more: what else the run as data is to hold, by its key there; values that JSON can carry.
     :ivar phases: the parts of the run, in the order in which they were noticed.
@@ -111,6 +112,7 @@ class RunSummary:
     leaks: list[tuple[int, str]] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
     workers: list[WorkerCost] = field(default_factory=list)
+    rents: bool = False
     worst: float | None = None
     more: dict[str, Any] = field(default_factory=dict)
     phases: list[Phase] = field(default_factory=list)
@@ -217,6 +219,7 @@ class RunSummary:
             self.note(note)
         later = other.began - self.began
         self.workers += [replace(each, opened=each.opened + later) for each in other.workers]
+        self.rents = self.rents or other.rents
         self.worst = other.worst if self.worst is None else self.worst
         self.more = {**other.more, **self.more}
         for phase in other.phases:
@@ -244,6 +247,8 @@ class RunSummary:
         price_words = cost.words(self.workers, self.worst)
         if price_words:
             yield f"cost: {price_words}"
+        elif self.rents and self.workers:
+            yield f"cost: not known: {cost.lacking({each.shape for each in self.workers})}"
         if self.commit:
             commit, dirty, digest = self.commit.partition("-dirty-")
             yield f"commit {commit[:12]}" + (f" with changes {digest}" if dirty else "")

@@ -74,6 +74,21 @@ def test_what_costs_nothing_that_anybody_knows_is_not_talked_about(stage: Stage)
     assert "$" not in played.text
 
 
+@pytest.mark.parametrize("args", [(), ("--remote-plan",)], ids=["run", "plan"])
+def test_of_a_machine_that_is_rented_an_unknown_price_is_said(
+    stage: Stage, args: tuple[str, ...]
+) -> None:
+    """Tests without a mark run without a card, and the price of a card does not stand for that."""
+    (stage.path / "test_far.py").write_text("def test_a(): pass\n")
+    played = stage.run_on("onerequest", "--remote-all", *args)
+    assert played.ret == 0, played.text
+    words = "cost: not known: no price is known for no GPU; give one in the ini option"
+    assert played.text.count(words) == (1 if args else 2)
+    capped = stage.run_on("onerequest", "--remote-all", "--remote-max-cost=1", *args)
+    assert "--remote-max-cost=1: no price is known for no GPU" in capped.text
+    assert capped.ret == (0 if args else pytest.ExitCode.USAGE_ERROR)
+
+
 def test_the_plan_says_it_too(stage: Stage) -> None:
     priced(stage, "scripted = 2.50")
     played = stage.run(serves, args=("--remote-run-timeout=1800", "--remote-plan"))
@@ -110,7 +125,7 @@ def test_the_plan_says_why_it_would_be_refused(stage: Stage) -> None:
     priced(stage, "scripted = 36")
     played = stage.run(args=("--remote-run-timeout=600", "--remote-max-cost=5", "--remote-plan"))
     assert played.ret == 0
-    assert "\ncost: too much: --remote-max-cost=5: this run may cost up to $6.08" in played.text
+    assert "\ncost: refused: --remote-max-cost=5: this run may cost up to $6.08" in played.text
 
 
 class Odd(OneRequest):

@@ -32,7 +32,8 @@ def runs(draw: st.DrawFn) -> tuple[RunSummary, list[Entry]]:
     tests = []
     for number in range(draw(st.integers(0, 4))):
         shape, rate = draw(shapes), draw(rates)
-        bill = Bill(f"w-{number}", shape, rate, draw(st.floats(0, 100)))
+        opened = draw(st.floats(0, 100))
+        bill = Bill(f"w-{number}", shape, rate, opened, since=opened)
         bill.ended = bill.opened + draw(st.floats(0, 1e5))
         bill.begin(bill.opened + draw(st.floats(0, 1e5)))
         for place in range(draw(st.integers(0, 4))):
