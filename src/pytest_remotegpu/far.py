@@ -172,6 +172,7 @@ class FarSide:
             make_member=lambda done: Member(tests, shape=shape, on_ready=done, **common),
             on_ready=self._on_ready,
             summary=self.summary,
+            start=getattr(self.backend, "start_seconds", 0.0),
         )
 
     def opened(self) -> Controller:

@@ -117,6 +117,11 @@ class Member(Lane):
         return self.ready and not self._taken_back
 
     @property
+    def is_coming(self) -> bool:
+        """Whether its worker is on its way, and has nothing to do yet."""
+        return self.worker is not None and not self._collected and not (self.owes or self.alone)
+
+    @property
     def owes(self) -> bool:
         """Whether it has tests."""
         return any(stretch.tests for stretch in self._runs)

@@ -45,6 +45,8 @@ class Pool:
     :param width: how many workers may share them.
     :param make_member: makes one of the lanes; is given whom it tells of verdicts.
     :param on_ready: called with each test that has its verdict.
+    :param start: seconds that a worker takes to start on a machine that is rented for it; then none
+        is started that would come too late. 0 where workers cost nothing of their own.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class Pool:
         make_member: Callable[[Callable[[Shipped], None]], Member],
         on_ready: Callable[[Shipped], None],
         summary: RunSummary,
+        start: float = 0.0,
     ) -> None:
+        self._start = start
         self.shape = shape
         self.tests = tests
         self.width = width
@@ -252,6 +256,7 @@ class Pool:
     # who gets what
 
     def _serve(self) -> None:
+        self._spare_starts()
         self._start_workers()
         for member in sorted(self._members, key=lambda member: member.busy):
             if member.takes:
@@ -276,11 +281,37 @@ class Pool:
         for member in sorted(self._members, key=lambda member: not member.alone):
             if member.retired or member.worker is not None:
                 continue
-            wanted = bool(member.alone) or (work > 0 and len(open_) < self._at_once)
+            wanted = bool(member.alone) or (
+                work > 0 and len(open_) < self._at_once and self._is_worth_a_start(len(open_))
+            )
             if wanted:
                 member.begin()
                 open_.append(member)
                 work -= 1
+
+    def _is_worth_a_start(self, others: int) -> bool:
+        """Say whether a worker beside so many others has something left to do once it is there.
+
+        What is not known to take long is not: then each module is worth a worker.
+        """
+        if not self._start or not others:
+            return True
+        modules, seconds = self._schedule.worth()
+        if seconds == float("inf"):
+            coming = sum(member.worker is not None and not member.owes for member in self._members)
+            return modules > coming
+        return seconds / others > self._start
+
+    def _spare_starts(self) -> None:
+        """Do without workers that are still on their way when the others will be done before."""
+        coming = [member for member in self._members if member.is_coming]
+        others = sum(member.worker is not None for member in self._members) - len(coming)
+        if not self._start or not coming or not others:
+            return
+        _, seconds = self._schedule.worth()
+        if seconds / others <= self._start:
+            for member in coming:
+                member.dismiss()
 
     def _feed(self, member: Member) -> None:
         name = self._name(member)

@@ -293,6 +293,18 @@ class Schedule:
         """Give the expected seconds of what a worker has not finished."""
         return sum(self._expect(held.left) for held in self._pieces.get(worker, ()))
 
+    def worth(self) -> tuple[int, float]:
+        """Say what a further worker is worth while machines are rented.
+
+        :return: how many modules wait; and the seconds of all tests that have no verdict, infinite
+            where they are mere guesses.
+        """
+        modules = {
+            self._jobs[place].groups[0] for piece in self.waiting for place in piece.places()
+        }
+        known = bool(self._guessed) or not self._guesses(self._left)
+        return len(modules), self._expect(self._left) if known else float("inf")
+
     def _expect(self, places: Iterable[int]) -> float:
         """Give the expected seconds of tests; guesses go by how long those took that are done."""
         scale = self._took / self._guessed if self._guessed else 1.0

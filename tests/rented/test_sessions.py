@@ -111,6 +111,23 @@ def test_workers_share(pytester: pytest.Pytester, service: LoopbackModal) -> Non
     result.stdout.fnmatch_lines(["1 GPU   2 workers   4 tests*"])
 
 
+@pytest.mark.parametrize("modules", [1, 4])
+def test_no_worker_is_rented_that_would_come_too_late(
+    pytester: pytest.Pytester, service: LoopbackModal, modules: int
+) -> None:
+    """Not for a single module of which nothing is known, nor for seconds that are known."""
+    body = "import time, pytest\n"
+    for number in range(4):
+        body += f"\n@pytest.mark.gpu\ndef test_{number}(): time.sleep(0.3)\n"
+    pytester.makepyfile(**{f"test_m{number}": body for number in range(modules)})
+    args = (T4, "--remote-workers=4")
+    run(pytester, *args).assert_outcomes(passed=4 * modules)
+    first = len(service.calls)
+    assert first == 1 or modules > 1
+    run(pytester, *args).assert_outcomes(passed=4 * modules)
+    assert len(service.calls) == first + 1
+
+
 def test_many_files_and_much_output(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     """More than a message of the service holds, both ways."""
     pytester.path.joinpath("weights.bin").write_bytes(bytes(range(256)) * 2**15)

@@ -239,3 +239,26 @@ def test_uneven_tests_come_near_the_best(workers: int) -> None:
         there.end_one()
         there.feed()
     assert there.now <= 1.05 * max(*seconds, sum(seconds) / workers)
+
+
+# whether a further worker is worth its machine
+
+
+def test_guesses_are_worth_a_worker_for_each_module() -> None:
+    jobs = [Job(("a.py",)), Job(("a.py",)), Job(("b.py",))]
+    assert Schedule(jobs, range(3), 2).worth() == (2, float("inf"))
+
+
+def test_what_is_known_is_worth_its_seconds() -> None:
+    schedule = Schedule([Job((name,), 4.0) for name in "abc"], range(3), 2)
+    assert schedule.worth() == (3, 12.0)
+    schedule.take("0", [])
+    schedule.done(0, 4.0)
+    assert schedule.worth() == (2, 8.0)
+
+
+def test_guesses_become_known_by_what_is_done() -> None:
+    schedule = Schedule([Job((name,)) for name in "abc"], range(3), 1)
+    schedule.take("0", [])
+    schedule.done(0, 30.0)
+    assert schedule.worth() == (2, 60.0)

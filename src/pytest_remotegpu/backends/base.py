@@ -315,7 +315,11 @@ class Tells(Protocol):
 
 @runtime_checkable
 class Prices(Protocol):
-    """A backend that costs money implements this as well."""
+    """A backend that costs money implements this as well.
+
+    One that rents a machine for each worker may say in ``start_seconds`` how long that takes to
+    start: then none is asked for that would come when all is done.
+    """
 
     def price(self, shape: Shape) -> Price | None:
         """Give the price of one worker of ``shape``; ``None`` where it is not known.

@@ -54,6 +54,8 @@ ENDING: Final = 4.0
 """Seconds that the end of a call takes where it has to be cancelled."""
 IDLE: Final = 60.0
 """Seconds that a container stays without work where nobody says otherwise."""
+START: Final = 10.0
+"""Seconds that a container takes until its worker has collected, about."""
 MOST_CONTAINERS: Final = 8
 """Containers at once of one environment and kind of card, for all who share a workspace; a session
 asks for as many as it has workers, so this bounds what a mistake may cost."""
@@ -188,6 +190,7 @@ class Modal:
     pretends = False
     prompt = False
     run_limit: float = RUN_LIMIT
+    start_seconds = START
 
     def __init__(self, rest: str, named: tuple[CardType, ...], site: Site) -> None:
         self.name = f"modal:{rest}" if rest else "modal"
