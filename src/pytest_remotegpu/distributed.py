@@ -29,7 +29,7 @@ from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.inplace import artifacts_root, count_files, has_run, require_gpu
-from pytest_remotegpu.news import KIND, REFUSAL, failed_collection
+from pytest_remotegpu.news import KIND, REFUSAL, UNLOADABLE, failed_collection
 from pytest_remotegpu.onebyone import OneByOne
 from pytest_remotegpu.outputs import clear
 from pytest_remotegpu.protocol import events, plain
@@ -311,9 +311,9 @@ class Hub:
         :raises UsageError: for the latter, before any test has been reported.
         """
         kind = getattr(report, KIND, "")
-        if kind == REFUSAL and not self._reports:
+        if kind in {REFUSAL, UNLOADABLE} and not self._reports:
             raise pytest.UsageError(str(report.longrepr))
-        self._errors += bool(kind)
+        self._errors += kind not in {"", REFUSAL}  # of which each test has an error already
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the reports, and those of tests that had to run on a GPU and did."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import selection, terminal
+from pytest_remotegpu.advice import Refusal
 from pytest_remotegpu.backends.base import Backend, Environment, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
@@ -318,15 +319,16 @@ class FarSide:
         threading.Thread(target=worker.channel.stop, daemon=True).start()
         lane.worker = None
 
-    def refusals(self) -> list[str]:
+    def refusals(self) -> list[Refusal]:
         """Give, once each, why the far side can't serve this session at all."""
         found = []
         for lane in self.lanes.values():
-            text, lane.refusal = lane.refusal, ""
-            if text:
+            refusal, lane.refusal = lane.refusal, None
+            if refusal is not None:
                 head = f"the far side ({self.backend.name}) can't serve this session"
-                why = self._shipping.explain_missing(text, self.replayer.far_root)
-                found.append("\n".join([f"{head}:", text, *why]))
+                why = self._shipping.explain_missing(refusal.text, self.replayer.far_root)
+                text = "\n".join([f"{head}:", refusal.text, *why])
+                found.append(Refusal(text, refusal.loading))
         return found
 
     def end_where_a_test_did(self) -> None:

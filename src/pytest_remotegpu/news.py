@@ -30,7 +30,7 @@ from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.spending import Spending
 from pytest_remotegpu.timeline import Timeline
 
-__all__ = ["FAR_ERROR", "KIND", "REFUSAL", "News", "failed_collection"]
+__all__ = ["FAR_ERROR", "KIND", "REFUSAL", "UNLOADABLE", "News", "failed_collection"]
 
 MILESTONES: Final = (events.Collected, events.StretchEnded, events.StartFailed, events.Ended)
 
@@ -39,10 +39,12 @@ MOST_ASKED: Final = 3
 """How often a far side may ask for one content."""
 
 KIND: Final = "remotegpu_kind"
-"""An attribute of reports on errors that are none of a file collected here; one of the next two."""
+"""An attribute of reports on errors of no file that was collected here; one of the next three."""
 FAR_ERROR: Final = "collection"
 REFUSAL: Final = "refusal"
 """The far side, or the mark of a test, makes the whole session one that can't be meant."""
+UNLOADABLE: Final = "unloadable"
+"""The same, since its conftests or plugins don't load there."""
 
 
 class News:

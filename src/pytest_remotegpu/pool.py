@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pytest_remotegpu import schedule
+from pytest_remotegpu.advice import Refusal
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.members import Member
@@ -75,7 +76,7 @@ class Pool:
         self._splitting: set[str] = set()
         self.busy = False
         self.reason = ""
-        self.refusal = ""
+        self.refusal: Refusal | None = None
         self._limit = ""
 
     @property
@@ -222,7 +223,7 @@ class Pool:
     def _look_at_refusals(self) -> None:
         """Go on without workers that can't serve; where none can, end it all."""
         for member in self._members:
-            member.excuse, member.refusal = member.refusal or member.excuse, ""
+            member.excuse, member.refusal = member.refusal or member.excuse, None
         retired = [member for member in self._members if member.retired]
         others = [member for member in self._members if not member.retired]
         alive = any(other.served or other.worker is not None for other in others)

@@ -258,6 +258,28 @@ def test_no_token(
     assert service.count("FunctionCreate") == 0
 
 
+@pytest.mark.parametrize("args", [(), ("-n1",)], ids=["alone", "xdist"])
+@pytest.mark.parametrize("harm", [no_payment, forbidden])
+@pytest.mark.usefixtures("ran")
+def test_what_is_refused_after_a_test_has_run(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,
+    harm: Callable[[LoopbackModal], None],
+    args: tuple[str, ...],
+) -> None:
+    """What has run is not thrown away; the others have one error each, and nothing else has."""
+    if args:
+        pytest.importorskip("xdist")
+    pytester.makepyfile(test_a_here="def test_here(): pass")
+    harm(service)
+    result = run(pytester, T4, *args)
+    assert result.ret == 1, said(result)
+    found = result.parseoutcomes()
+    assert found["passed"] == 1
+    assert found["errors"] == 5 + len(args)
+    assert "far collection" not in said(result)
+
+
 @pytest.mark.usefixtures("ran")
 def test_a_card_that_there_is_not(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     result = run(pytester, "--remote=modal:A1000")
