@@ -343,6 +343,15 @@ def _alias_arguments(line: str, meaning: str) -> dict[str, Any]:
     raise UsageError(f"remotegpu_aliases has {line!r}; a line reads NAME = gpu or NAME = gpu(2)")
 
 
+def _refuse_empty(cli: Mapping[str, Any]) -> None:
+    for option in ("remote_rev", "remote_json", "remote_artifacts"):
+        if cli.get(option) == "":
+            raise UsageError(
+                f"{OPTIONS[option]}= is empty; give it a value, or leave the option out"
+                " (is a variable unset in the command?)"
+            )
+
+
 def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str, Any]) -> Settings:
     """Bring command line, environment and ini file together.
 
@@ -350,6 +359,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
     :param ini: values of :data:`INI`; an option that the file does not set is missing.
     :raises UsageError: for a value that can't be read.
     """
+    _refuse_empty(cli)
     found: dict[str, Setting] = {}
 
     def pick(

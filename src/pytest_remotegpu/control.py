@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import plan, pool, selection, spending, terminal, timeline
-from pytest_remotegpu.backends.base import Backend, Checks, Describes, Prepares
+from pytest_remotegpu.backends.base import Backend, Checks, Describes, Picks, Prepares
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.cost import Forecast
@@ -79,7 +79,13 @@ class Control:
         self._collection = Collection()
         ships = backend is not None and backend.ships_tree
         self._shipping = Shipping(
-            config, settings, start, self._collection, ships_tree=ships, sender=sender or Sender()
+            config,
+            settings,
+            start,
+            self._collection,
+            ships_tree=ships,
+            names_cards=not (isinstance(backend, Picks) and backend.picks_cards),
+            sender=sender or Sender(),
         )
         self._far: FarSide | None = None
         self._interrupts = Interrupts()

@@ -88,6 +88,7 @@ class Shipping:
     """Builds the orders of one session.
 
     :param ships_tree: whether the project's files travel.
+    :param names_cards: whether the far side is to look for the types that marks name.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Shipping:
         collection: Collection,
         *,
         ships_tree: bool,
+        names_cards: bool,
         sender: Sender,
     ) -> None:
         self._config = config
@@ -105,6 +107,7 @@ class Shipping:
         self.start = start
         self._collection = collection
         self._ships_tree = ships_tree
+        self._names_cards = names_cards
         self.sender = sender
         self.snapshot: snapshot.Snapshot | None = None
         self._revision: trees.Revision | None = None
@@ -273,7 +276,7 @@ class Shipping:
             max_artifact=self._settings.max_artifact,
             payload=self._payload(list(ids)),
             run=run,
-            needs=_needs(worker.shape),
+            needs=_needs(worker.shape, named=self._names_cards),
             limits=self._limits(tests),
         )
 
@@ -402,9 +405,9 @@ class Shipping:
         return logging.getLogger().level
 
 
-def _needs(shape: Shape) -> orders.Needs:
+def _needs(shape: Shape, *, named: bool) -> orders.Needs:
     return orders.Needs(
-        type=list(shape.type),
+        type=list(shape.type) if named else [],
         min_memory_gib=shape.min_memory_gib,
         min_capability=shape.min_capability,
     )

@@ -29,6 +29,7 @@ __all__ = [
     "Lists",
     "Make",
     "MakeLists",
+    "Picks",
     "Prepares",
     "Price",
     "Prices",
@@ -241,6 +242,18 @@ class Checks(Protocol):
 
         :raises UsageError: where no worker can offer it.
         """
+
+
+@runtime_checkable
+class Picks(Protocol):
+    """A backend that knows card types by names of its own, and gets tests one, has this as well.
+
+    Their workers don't look whether the driver calls the card by the name that a mark has.
+    """
+
+    @property
+    def picks_cards(self) -> bool:
+        """Whether it does."""
 
 
 @runtime_checkable

@@ -157,6 +157,7 @@ class Modal:
     one_host = False
     pretends = False
     prompt = False
+    picks_cards = True
     run_limit: float = RUN_LIMIT
 
     def __init__(self, rest: str, named: tuple[CardType, ...], site: Site) -> None:
@@ -172,6 +173,7 @@ class Modal:
         # tests may change it; and what the SDK tells of a build should not be cut in lines
         self._variables = {**os.environ, "COLUMNS": WIDE}
         self._losses = 0
+        self._noted = False
         self._began = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -234,7 +236,9 @@ class Modal:
         more = self._more = self._more or _more()
         fingerprint = environment.fingerprint or recipes.fingerprint(recipe, more)
         reasons = self._wanted.why(NAME, more)
-        for note in recipe.notes if reasons else ():
+        with self._lock:
+            first, self._noted = not self._noted, True
+        for note in recipe.notes if reasons and first else ():
             self.tell(note)
         app = deploying.name_of(fingerprint, gpu)
         limit = self._site.run_limit or RUN_LIMIT
