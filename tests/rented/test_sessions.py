@@ -88,6 +88,17 @@ def test_nothing_that_stays(pytester: pytest.Pytester, service: LoopbackModal) -
     assert "deploys" not in said(result)
 
 
+def test_another_environment_of_the_workspace(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that belongs together is in the environment that MODAL_ENVIRONMENT names."""
+    monkeypatch.setenv("MODAL_ENVIRONMENT", "dev")
+    pytester.makepyfile(THREE)
+    run(pytester, T4).assert_outcomes(passed=2, failed=1)
+    assert len(service.containers) == 1
+    assert {name[1] for name in service.world.names if "rgpu" in name[2]} == {"dev"}
+
+
 def test_ephemeral_is_for_what_deploys(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(THREE)
     result = run(pytester, "--remote=local:cpu", "--remote-ephemeral")
