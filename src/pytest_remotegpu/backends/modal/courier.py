@@ -76,9 +76,7 @@ class Courier:
         self._call = ""
         self._container = ""
         self._queue: Any = None
-        self._stream: Any = None  # kept: what is left of it ends with this process, unasked
         self._nonce = ""
-        self._told = False  # how the work has ended
         self._over = threading.Event()
         self._heard = threading.Event()
         self._lock = threading.Lock()
@@ -155,11 +153,8 @@ class Courier:
     def _pass_on(self, function: Any, line: bytes, first: bytes, order: dict[str, Any]) -> None:
         patience = threading.Thread(target=self._wait_for_start, args=(order,), daemon=True)
         patience.start()
-        self._stream = function.remote_gen(line + b"\n" + first)
-        for chunk in self._stream:
+        for chunk in function.remote_gen(line + b"\n" + first):
             self._take(chunk)
-            if self._told and not order["ephemeral"]:
-                return  # what the container has to tidy up is not for the session to wait for
 
     def _take(self, chunk: Any) -> None:
         if not isinstance(chunk, bytes) or len(chunk) < 13:  # noqa: PLR2004 -- kind, mark, number
@@ -179,8 +174,6 @@ class Courier:
             self._call, self._container = str(greeting["call"]), str(greeting["container"])
             tell(container=self._container, call=self._call)
         elif kind == container.DIAGNOSIS:
-            self._told = True
-            self._over.set()
             tell(ended=data.decode("utf-8", "replace"))
         elif kind == container.DATA:
             self._writes = True  # a session that is stopped reads nothing, for as long as it likes
