@@ -218,8 +218,9 @@ class Modal:
         if courier is None:
             courier = self._courier()
         try:
+            order = self._order(shape, types, environment)  # while the courier signs in
             courier.signed_in()
-            courier.call(self._order(shape, types, environment))
+            courier.call(order)
         except RemoteGpuError:
             courier.stop()
             raise

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pytest_remotegpu.backends.modal.gathering import gathered
 from pytest_remotegpu.backends.stdio import StdioChannel
 
 __all__ = ["ALIVE", "CLAIMED", "DATA", "DIAGNOSIS", "EVERY", "GREETING", "LEASE", "run"]
@@ -145,14 +146,7 @@ class _Work:
             pieces.put(None)
 
         threading.Thread(target=read, daemon=True).start()
-        while True:
-            try:
-                data = pieces.get(timeout=EVERY)
-            except queue.Empty:
-                data = b""
-            if data is None:
-                return
-            yield data
+        yield from gathered(lambda wait: pieces.get(timeout=wait), time.monotonic, EVERY)
 
     def _listen(self) -> None:
         """Hand on what comes, until there is a reason to end."""

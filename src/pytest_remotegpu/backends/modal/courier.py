@@ -20,11 +20,12 @@ import tempfile
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
-from pytest_remotegpu.backends.modal import container, deploying, image, sdk, trouble
+from pytest_remotegpu.backends.modal import container, deploying, sdk, trouble
 from pytest_remotegpu.errors import RemoteGpuError
 
 __all__ = ["LENGTH", "MARK", "main"]
@@ -110,20 +111,35 @@ class Courier:
         self._over.set()
 
     def _prepare(self, order: dict[str, Any], until: contextlib.ExitStack) -> Any:
+        """Give the function to call, while what else the call needs is looked up."""
         modal = self._modal
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder, modal.enable_output():
+        self._queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
+        claims = modal.Dict.from_name(order["claims"], create_if_missing=True)
+        with futures.ThreadPoolExecutor(2) as beside:
+            lookups = [beside.submit(each.hydrate) for each in (self._queue, claims)]
+            found = self._function(order, until)
+            for lookup in lookups:
+                lookup.result()
+        return found
 
-            def described() -> Any:
-                return image.build(order["recipe"], modal, Path(folder), os.environ)
+    def _function(self, order: dict[str, Any], until: contextlib.ExitStack) -> Any:
+        modal = self._modal
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+
+            @contextlib.contextmanager
+            def described() -> Iterator[Any]:
+                # late, like what shows a build: few sessions deploy, and all wait for imports
+                from pytest_remotegpu.backends.modal import image  # noqa: PLC0415 -- as above
+
+                with modal.enable_output():
+                    yield image.build(order["recipe"], modal, Path(folder), os.environ)
 
             if order["ephemeral"]:
-                found = deploying.temporary(modal, order, described(), until)
-            else:
-                found = deploying.prepared(modal, order, described, say)
-        self._queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
-        self._queue.hydrate()
-        modal.Dict.from_name(order["claims"], create_if_missing=True).hydrate()
-        return found
+                with described() as made:
+                    return deploying.temporary(modal, order, made, until)
+            found = deploying.prepared(modal, order, described, say)
+            found.hydrate()  # which asks for the options of this run
+            return found
 
     def _guarded(self, during: str, work: Callable[[], Any]) -> Any:
         try:

@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,12 +56,16 @@ def options(gpu: str, seconds: int, workers: int, idle: float) -> dict[str, Any]
 
 
 def prepared(
-    modal: Any, order: Mapping[str, Any], image: Callable[[], Any], say: Callable[[str], None]
+    modal: Any,
+    order: Mapping[str, Any],
+    image: Callable[[], AbstractContextManager[Any]],
+    say: Callable[[str], None],
 ) -> Any:
     """Give the function to call, deployed if it was not.
 
     :param order: of the courier: ``app``, ``gpu``, ``seconds``, ``workers``, ``idle``,
-        ``secrets``, ``volumes``, ``ephemeral``, ``reason``. :param image: describes the image.
+        ``secrets``, ``volumes``, ``ephemeral``, ``reason``.
+    :param image: describes the image; open for as long as that is built.
     :param say: tells the user something.
     """
     found = _deployed(modal, order["app"])
@@ -70,7 +75,8 @@ def prepared(
             if found is None:
                 why = order["reason"] or "this environment was never deployed"
                 say(f"deploys {order['app']}: {why}")
-                app_of(modal, order, image())[0].deploy(name=order["app"])
+                with image() as described:
+                    app_of(modal, order, described)[0].deploy(name=order["app"])
                 say(f"deployed {order['app']}")
                 found = modal.Function.from_name(order["app"], FUNCTION)
     return chosen(found, order)

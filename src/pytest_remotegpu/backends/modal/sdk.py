@@ -8,6 +8,7 @@ here. What is private is looked for before it is replaced; where it is not there
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib.metadata
 import importlib.util
 import io
@@ -53,8 +54,7 @@ def load() -> Any:
         if all((home / part).is_file() for part in PARTS):
             sys.path.insert(0, str(home.parent))
             break
-    import modal  # noqa: PLC0415 -- late: it takes a third of a second
-
+    modal = _imported()
     if not hasattr(modal, "App"):
         spec = importlib.util.find_spec("modal")
         place = spec and (spec.origin or list(spec.submodule_search_locations or ()))
@@ -62,6 +62,17 @@ def load() -> Any:
             f"{place} is taken for Modal's SDK, which is not installed beside it: "
             "python -m pip install 'pytest-remotegpu[modal]'"
         )
+    return modal
+
+
+def _imported() -> Any:
+    collects = gc.isenabled()
+    gc.disable()  # all of it stays; to look through it again and again takes a tenth of the time
+    try:
+        import modal  # noqa: PLC0415 -- late: it takes a third of a second
+    finally:
+        if collects:
+            gc.enable()
     return modal
 
 
