@@ -92,6 +92,16 @@ def mounted(service: LoopbackModal) -> set[str]:
     }
 
 
+def contents(service: LoopbackModal) -> dict[str, str]:
+    """Give the texts of the files that were sent, by their place in an image or container."""
+    return {
+        file.filename: service.world.files[file.sha256_hex].decode()
+        for files in service.world.mounts.values()
+        for file in files
+        if file.sha256_hex in service.world.files
+    }
+
+
 def write_ini(pytester: pytest.Pytester, **options: list[str]) -> None:
     lines = ["[pytest]", "remotegpu_secrets = env:A_TOKEN"]
     for name, values in options.items():
@@ -159,8 +169,11 @@ def test_a_lock_file_is_installed_as_it_is_without_code_of_the_project(
     [sync] = [line for line in lines if " sync " in line]
     for option in ("--frozen", "--extra=gpu", "--group=test", "--no-install-package=mine"):
         assert option in sync
-    assert copied(service)["/.uv.lock"] == LOCK
-    assert "workspace" not in copied(service)["/.pyproject.toml"]
+    assert "--python $(command -v python)" in sync
+    staged = contents(service)
+    assert staged["/.uv/uv.lock"] == LOCK
+    assert "workspace" not in staged["/.uv/pyproject.toml"]
+    assert not any("pytest_remotegpu" in path for path in staged if path.startswith("/.uv"))
 
 
 def test_a_dockerfile_is_built_in_the_folder_of_the_project(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
@@ -20,6 +21,12 @@ PACKAGE: Final = "pytest_remotegpu"
 HOME: Final = PurePosixPath("/root")
 """Where a container finds modules that are added when it starts."""
 CONSTRAINTS: Final = "/.remotegpu/constraints.txt"
+UV: Final = PurePosixPath("/.uv")
+"""Where uv, what it reads, and the environment that it makes are in an image, as the SDK has it."""
+UV_LOCK: Final = "uv/uv.lock"
+UV_PYPROJECT: Final = "uv/pyproject.toml"
+"""Where these two are staged, in a folder that is copied as it is."""
+UV_ITSELF: Final = "ghcr.io/astral-sh/uv:latest"
 SHOWN: Final = ("METADATA", "entry_points.txt")
 """Of an installed package's metadata, what tells its version and that it is a plugin."""
 EVEN_THERE: Final = "--break-system-packages"
@@ -43,7 +50,7 @@ def build(recipe: Mapping[str, Any], modal: Any, folder: Path, environ: Mapping[
     if wanted.variables:
         image = image.env(dict(wanted.variables))
     if wanted.uv is not None:
-        image = _synced(image, wanted.uv, files["pyproject.toml"].parent, secrets)
+        image = _synced(image, wanted.uv, files[UV_LOCK].parent, secrets)
     if "requirements.txt" in files:
         image = _installed(image, files, secrets)
     # in a layer of their own: they change more often than all that the project asks for
@@ -63,7 +70,7 @@ def staged(recipe: Recipe, folder: Path) -> dict[str, Path]:
     """
     texts: dict[str, str] = {}
     if recipe.uv is not None:
-        texts |= {"uv.lock": recipe.uv.lock, "pyproject.toml": recipe.uv.pyproject}
+        texts |= {UV_LOCK: recipe.uv.lock, UV_PYPROJECT: recipe.uv.pyproject}
     if recipe.files.lines:
         texts["requirements.txt"] = _lines(recipe.files.lines)
         if recipe.files.constraints:
@@ -72,6 +79,7 @@ def staged(recipe: Recipe, folder: Path) -> dict[str, Path]:
         texts["Dockerfile"] = recipe.base.text
     paths = {name: folder / name for name in texts}
     for name, path in paths.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(texts[name], encoding="utf-8", newline="\n")
     return paths
 
@@ -101,14 +109,22 @@ def _base(recipe: Recipe, modal: Any) -> Any:
 
 
 def _synced(image: Any, project: UvProject, folder: Path, secrets: list[Any]) -> Any:
-    """Install what a lock file holds, apart from code that travels with the project."""
-    left_out = [f"--no-install-package={name}" for name in project.local]
-    return image.uv_sync(
-        str(folder),
-        extras=list(project.extras),
-        groups=list(project.groups),
-        frozen=True,
-        extra_options=" ".join(left_out),
+    """Install what a lock file holds, apart from code that travels with the project.
+
+    Not by the SDK's ``uv_sync``: that reads the file with a parser of its own, which knows less of
+    TOML than uv does, and so refuses what most projects with an index of their own have.
+    """
+    chosen = [
+        *(f"--group={name}" for name in project.groups),
+        *(f"--extra={name}" for name in project.extras),
+        *(f"--no-install-package={name}" for name in project.local),
+    ]
+    options = ["--frozen", "--no-install-workspace", "--compile-bytecode", *map(quote, chosen)]
+    sync = f"{UV}/uv sync --project={UV} --python $(command -v python) {' '.join(options)}"
+    return image.add_local_dir(folder, str(UV), copy=True).dockerfile_commands(
+        f"COPY --from={UV_ITSELF} /uv {UV}/uv",
+        f"RUN {sync}",
+        f"ENV PATH={UV}/.venv/bin:$PATH",
         secrets=secrets,
     )
 
