@@ -93,7 +93,9 @@ class Outfit:
                     f"pytest_remotegpu_modal_image returned {type(given).__name__}; return what "
                     'the methods of its image give, such as image.apt_install("git")'
                 )
-            self._whole = replace(self.check(), steps=given.steps if given is not None else ())
+            read, given = self.check(), given or image
+            notes = (*read.notes, *given.notes)
+            self._whole = replace(read, steps=given.steps, notes=notes)
         return self._whole
 
     def why(self, provider: str, more: Mapping[str, str]) -> list[str]:

@@ -218,6 +218,43 @@ def test_a_hook_adds_to_the_image_after_all_else(
     ]
 
 
+def test_a_folder_that_a_hook_copies_comes_without_its_secrets(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest("""
+        def pytest_remotegpu_modal_image(image):
+            return image.add_local_dir("assets", "/opt/assets", ignore=["*.log"])
+    """)
+    assets = pytester.mkdir("assets")
+    for name, text in {"model.cfg": "x = 1", ".env": "A=secret-2b", "a.log": "log-2b"}.items():
+        (assets / name).write_text(text)
+    write_ini(pytester)
+    result = run(pytester, MODAL)
+    result.assert_outcomes(passed=1)
+    assert "add_local_dir('assets') leaves out '.env', which may hold a secret" in said(result)
+    in_image = {path for path in contents(service) if path.startswith("/opt/")}
+    assert in_image == {"/opt/assets/model.cfg"}
+    assert b"-2b" not in b"".join(service.world.files.values())
+
+
+def test_a_hook_that_copies_the_project_ends_the_session_before_anything_is_sent(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest("""
+        def pytest_remotegpu_modal_image(image):
+            return image.add_local_dir(".", "/x")
+    """)
+    write_ini(pytester)
+    for more in ([], ["--remote-plan"]):
+        result = pytester.runpytest_subprocess(MODAL, *more)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines("*add_local_dir copies '.', so a copy of your code would be*")
+    assert not service.calls
+    assert not service.world.files
+
+
 def test_a_hook_that_gives_no_image_ends_the_session(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:

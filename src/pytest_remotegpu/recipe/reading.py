@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.recipe.bases import base_of
 from pytest_remotegpu.recipe.declared import Declared, Source
+from pytest_remotegpu.recipe.literals import WAY_OUT, has_password
 from pytest_remotegpu.recipe.lock import Lock
 from pytest_remotegpu.recipe.needs import Here, admits_python, own_requirements
 from pytest_remotegpu.recipe.pyproject import Pyproject
@@ -142,10 +143,18 @@ class _Reading:
         beside.check(source.extras, source.groups)
         lock = Lock.parse(path, text, self._here.python)
         self._check_python(path, lock.requires_python or beside.requires_python)
+        pyproject = beside.for_uv()
+        for name, staged in ((beside.name, pyproject), (path, text)):
+            if has_password(staged):
+                raise UsageError(
+                    f"{name} has an address with a password in it, and {WAY_OUT}; have only the "
+                    "address there, and env:UV_INDEX_NAME_USERNAME and env:UV_INDEX_NAME_PASSWORD, "
+                    "with the index's name for NAME, in remotegpu_secrets"
+                )
         self._git = self._git or lock.git
         self.uv = UvProject(
             path=path,
-            pyproject=beside.for_uv(),
+            pyproject=pyproject,
             lock=text.replace("\r\n", "\n"),
             extras=source.extras,
             groups=source.groups,

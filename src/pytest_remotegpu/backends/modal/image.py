@@ -6,14 +6,14 @@ in one, and of this package only its own files are added, when a container start
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
-from pytest_remotegpu.recipe import Base, Recipe, UvProject, decode
+from pytest_remotegpu.recipe import Base, Recipe, Step, UvProject, decode
 
 __all__ = ["build", "staged"]
 
@@ -59,6 +59,8 @@ def build(recipe: Mapping[str, Any], modal: Any, folder: Path, environ: Mapping[
         kwargs = dict(step.kwargs)
         if "secrets" in kwargs:
             kwargs["secrets"] = [modal.Secret.from_name(name) for name in kwargs["secrets"]]
+        if step.method == "add_local_dir":
+            kwargs["ignore"] = _all_but(step, modal)
         image = getattr(image, step.method)(*step.args, **kwargs)
     return _with_package(image, modal)
 
@@ -139,6 +141,14 @@ def _installed(image: Any, files: Mapping[str, Path], secrets: list[Any]) -> Any
         extra_options=" ".join(options),
         secrets=secrets,
     )
+
+
+def _all_but(step: Step, modal: Any) -> Callable[[Path], bool]:
+    """Ignore what a folder has beside the files that its step knows, and what the step ignores."""
+    known = {PurePosixPath(*PurePosixPath(name).parts[1:]) for name, _digest in step.files}
+    ignored = step.kwargs.get("ignore") or []
+    matcher = modal.FilePatternMatcher(*([ignored] if isinstance(ignored, str) else ignored))
+    return lambda path: PurePosixPath(path.as_posix()) not in known or matcher(path)
 
 
 def _with_package(image: Any, modal: Any) -> Any:
