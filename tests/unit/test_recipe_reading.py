@@ -617,3 +617,48 @@ def test_there_is_a_reason_exactly_where_there_is_another_name(one: Recipe, two:
         return
     differs = fingerprint(one, {}) != fingerprint(two, {})
     assert bool(why(to_plain(one, MODAL), to_plain(two, MODAL))) is differs
+
+
+# this package itself
+
+SELF = replace(HERE, requires=(*HERE.requires, 'torch>=2.6; extra == "torch"'))
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("pytest-remotegpu[modal]", ()),
+        (
+            "pytest_remotegpu[modal,torch]>=0.1 ; os_name == 'posix'",
+            ('torch>=2.6; os_name == "posix"',),
+        ),
+        ("PyTest.RemoteGPU==0.1 --hash=sha256:aa", ()),
+        ("git+https://example.org/x/pytest-remotegpu.git@main", ()),
+        ("-e git+https://example.org/x/pytest-remotegpu#egg=pytest-remotegpu", ()),
+        ("pytest-remotegpu @ file:///x/pytest_remotegpu-0.1-py3-none-any.whl", ()),
+        ("./dist/pytest_remotegpu-0.1-py3-none-any.whl", ()),
+        ("pytest-remotegpu-extras", ("pytest-remotegpu-extras",)),
+    ],
+)
+def test_this_package_is_not_installed_whoever_asks_for_it(
+    write: Write, line: str, instead: tuple[str, ...]
+) -> None:
+    root = write(
+        requirements_dot_txt=f"numpy\n{line}\n-c c.txt\n", c_dot_txt="pytest-remotegpu<9\n"
+    )
+    files = recipe_of(root, SELF).files
+    assert files.lines == ("numpy", *instead)
+    assert files.constraints == ()
+
+
+def test_this_package_is_not_installed_from_groups_and_lock_files(write: Write) -> None:
+    group = '[dependency-groups]\ntest = ["pytest-remotegpu[modal]", "six"]\n'
+    root = write(pyproject_dot_toml=PYPROJECT + group)
+    assert recipe_of(root, SELF).files.lines == ("torch", "six")
+    pinned = "[[package]]\nname = 'pytest-remotegpu'\nversion = '0.9'\n"
+    write(uv_dot_lock=LOCK + pinned)
+    recipe = recipe_of(root, SELF)
+    assert recipe.uv is not None
+    assert recipe.uv.local == ("mine", "pytest-remotegpu")
+    [note] = recipe.notes
+    assert "uv.lock has pytest-remotegpu 0.9, and the far side gets 0.1" in note

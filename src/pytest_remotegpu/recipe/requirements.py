@@ -182,6 +182,10 @@ class Reader:
         assert match is not None
         folder = Path(os.path.normpath(path.parent / match[1].strip("'\"")))
         if match[1].endswith(ENDS):
+            name = re.match(r"pytest[-_.]remotegpu(?=-\d)", PurePosixPath(match[1]).name)
+            if name is not None:
+                into.append("pytest-remotegpu")  # which is not installed from anywhere
+                return
             raise UsageError(
                 f"{where}: {match[1]!r} is a file of this machine, and only what a package index "
                 "or an address gives can be installed there"
