@@ -255,6 +255,27 @@ def test_a_hook_that_copies_the_project_ends_the_session_before_anything_is_sent
     assert not service.world.files
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("image.apt_install('git')", "*returned nothing, though it did apt_install; *return*"),
+        ("return image.run_function(print)", "*conftest.py:2: AttributeError: *'run_function'*"),
+        ("return 1 / 0", "*failed at *conftest.py:2: ZeroDivisionError: *"),
+    ],
+)
+def test_a_hook_that_fails_ends_the_session_with_its_place(
+    pytester: pytest.Pytester, service: LoopbackModal, body: str, words: str
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest(f"def pytest_remotegpu_modal_image(image):\n    {body}")
+    write_ini(pytester)
+    result = pytester.runpytest_subprocess(MODAL)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(words)
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    assert not service.calls
+
+
 def test_a_hook_that_gives_no_image_ends_the_session(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:

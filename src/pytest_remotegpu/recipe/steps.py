@@ -48,11 +48,13 @@ class Image:
 
     :ivar steps: what was done to it. :ivar root: the folder that paths begin at.
     :ivar notes: what the user should know of that.
+    :ivar made: names of all that was done to the first image and those made of it, wanted or not.
     """
 
     root: Path
     steps: tuple[Step, ...] = field(default=())
     notes: tuple[str, ...] = field(default=(), compare=False)
+    made: list[str] = field(default_factory=list, compare=False)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -77,7 +79,8 @@ class Image:
             step, notes = self._copy(step)
         elif READ & kwargs.keys():
             step = self._reads(step)
-        return type(self)(self.root, (*self.steps, step), (*self.notes, *notes))
+        self.made.append(name)
+        return type(self)(self.root, (*self.steps, step), (*self.notes, *notes), self.made)
 
     def _copy(self, step: Step) -> tuple[Step, tuple[str, ...]]:
         """Let a step copy files as they are now: their place is made absolute, their content told.
