@@ -55,6 +55,8 @@ def test_what_can_not_be_passed_on_is_refused(tmp_path: Path) -> None:
     assert "by their names" in _refused(image, "run_commands", "x", secrets=[object()])
     assert "was given dict" in _refused(image, "env", {1: "x"})
     assert "'gone', and there is no such file" in _refused(image, "add_local_file", "gone", "/x")
+    assert "given 'a b', which is no package" in _refused(image, "apt_install", "git", ["a b"])
+    assert "workdir was given 5" in _refused(image, "workdir", 5)
     assert "needs the path" in _refused(image, "add_local_dir")
 
 

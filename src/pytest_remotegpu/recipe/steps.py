@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.recipe import copies
+from pytest_remotegpu.recipe.declared import APT
 from pytest_remotegpu.recipe.images import given_away
 from pytest_remotegpu.recipe.literals import WAY_OUT, has_password, is_confidential
 from pytest_remotegpu.recipe.requirements import public, read_text
@@ -73,6 +74,7 @@ class Image:
                     "lists and dictionaries of them can be passed on; name secrets by their names"
                 )
         step = Step(name, list(map(_text, args)), {key: _text(kwargs[key]) for key in kwargs})
+        _check_values(step)
         _check_secrets(step)
         notes: tuple[str, ...] = ()
         if name in COPY:
@@ -144,6 +146,22 @@ class Image:
         if reason is not None:
             raise UsageError(f"{HOOK}: {method} copies {place!r}, which {reason}; {copies.WAY_OUT}")
         return top
+
+
+def _check_values(step: Step) -> None:
+    """Refuse what would only fail once an image is being built.
+
+    :raises UsageError: it shows the value.
+    """
+    if step.method == "apt_install":
+        for name in _texts(step.args):
+            if not APT.fullmatch(name):
+                raise UsageError(
+                    f"{HOOK}: apt_install was given {name!r}, which is no package of apt; write "
+                    'apt_install("git", "ninja-build")'
+                )
+    if step.method == "workdir" and not all(isinstance(arg, str) and arg for arg in step.args):
+        raise UsageError(f"{HOOK}: workdir was given {step.args[0]!r}; name a folder, such as /w")
 
 
 def _check_secrets(step: Step) -> None:
