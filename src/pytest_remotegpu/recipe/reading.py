@@ -13,8 +13,10 @@ from typing import Final
 from packaging.utils import canonicalize_name
 
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.recipe import ourselves
 from pytest_remotegpu.recipe.bases import base_of
 from pytest_remotegpu.recipe.declared import Declared, Source
+from pytest_remotegpu.recipe.literals import WAY_OUT, has_password
 from pytest_remotegpu.recipe.lock import Lock
 from pytest_remotegpu.recipe.needs import Here, admits_python, own_requirements
 from pytest_remotegpu.recipe.pyproject import Pyproject
@@ -42,7 +44,7 @@ def read(root: Path, declared: Declared, here: Here, preload: Sequence[str] = ()
         sources = () if base.dockerfile else tuple(reading.found())
     for source in sources:
         reading.take(source)
-    files = reading.reader.result()
+    files = reading.files()
     reading.check_variables(files, declared.local_secrets)
     apt = {*declared.image.apt, *(["git"] if reading.needs_git(files) else [])}
     return Recipe(
@@ -142,14 +144,22 @@ class _Reading:
         beside.check(source.extras, source.groups)
         lock = Lock.parse(path, text, self._here.python)
         self._check_python(path, lock.requires_python or beside.requires_python)
+        pyproject = beside.for_uv()
+        for name, staged in ((beside.name, pyproject), (path, text)):
+            if has_password(staged):
+                raise UsageError(
+                    f"{name} has an address with a password in it, and {WAY_OUT}; have only the "
+                    "address there, and env:UV_INDEX_NAME_USERNAME and env:UV_INDEX_NAME_PASSWORD, "
+                    "with the index's name for NAME, in remotegpu_secrets"
+                )
         self._git = self._git or lock.git
         self.uv = UvProject(
             path=path,
-            pyproject=beside.for_uv(),
+            pyproject=pyproject,
             lock=text.replace("\r\n", "\n"),
             extras=source.extras,
             groups=source.groups,
-            local=lock.local,
+            local=tuple(sorted({*lock.local, *({ourselves.OURS} & dict(lock.pins).keys())})),
             pins=lock.pins,
         )
 
@@ -189,7 +199,7 @@ class _Reading:
                 for requirement in map(parsed, lines)
                 if requirement is not None
             }
-            & sources
+            & sources - {ourselves.OURS}
         )
         if redirected:
             self.notes.append(
@@ -216,6 +226,14 @@ class _Reading:
         return self._lines(project, name, [canonicalize_name(extra) for extra in extras])
 
     # conclusions
+
+    def files(self) -> Files:
+        """Give what pip's files and others ask for, apart from this package itself."""
+        found = self.reader.result()
+        pins = self.uv.pins if self.uv is not None else ()
+        where = ", ".join((*([self.uv.path] if self.uv else []), *found.sources))
+        self.notes += ourselves.notes(found, pins, where, self._here)
+        return ourselves.without(found, self._here)
 
     def _check_python(self, name: str, specifier: str) -> None:
         python = self._here.python

@@ -11,8 +11,8 @@ upper case from lower; a component ``**`` stands for any number of folders, none
 that matches a folder covers all that is in it.
 
 Some names stay behind although git lists them: version control data, virtual environments, caches,
-and whatever looks like a secret (`guards` holds the lists). All but the first can be sent by an
-``include`` glob that spells the name in question out (``certs/test.pem``, ``**/test.pem``); a
+and whatever looks like a secret (module `guards` has the lists). All but the first can be sent
+by an ``include`` glob that spells the name in question out (``certs/test.pem``, ``**/test.pem``); a
 wildcard never does, so ``**`` can't let a key slip through.
 
 Of a file's mode only the executable bit travels, and empty folders don't. A symbolic link travels
