@@ -20,11 +20,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_remotegpu.backends.base import Backend, Channel, Environment, Price, Site, Wanted
-from pytest_remotegpu.backends.modal import spec, table
+from pytest_remotegpu.backends.base import (
+    Backend,
+    Channel,
+    Environment,
+    Finding,
+    Price,
+    Site,
+    Wanted,
+)
+from pytest_remotegpu.backends.modal import examining, spec, table, trouble
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
-from pytest_remotegpu.errors import FarSideError, RemoteGpuError, SpecError, UsageError
+from pytest_remotegpu.errors import FarSideError, RemoteGpuError, UnreadyError, UsageError
 from pytest_remotegpu.gpu import Shape
 
 if TYPE_CHECKING:  # the command lists and ends what there is without the packages that this needs
@@ -102,16 +110,18 @@ class Courier(StdioChannel):
         """
         if not self._settled.wait(SIGNING_IN):
             self.stop()
-            raise FarSideError(f"Modal does not answer within {SIGNING_IN:g} s")
+            raise FarSideError(f"Modal does not answer within {SIGNING_IN:g} s", fix=trouble.LOOK)
         self._raise_end()
 
     def _raise_end(self) -> None:
+        what, fix = self._end.get("text", ""), self._end.get("fix", "")
         if self._end.get("end") == "usage":
-            raise UsageError(self._end["text"])
+            raise UsageError(what, fix=fix)
         if self._end.get("end") == "infra":
             last = self._errors.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
-            built = "\n".join(["", *last]) if self._end.get("built") else ""
-            raise FarSideError(self._end["text"] + built)
+            raise FarSideError(
+                "\n".join([what, *(last if self._end.get("built") else [])]), fix=fix
+            )
 
     def call(self, order: dict[str, Any]) -> None:
         """Say what is to be called; the first piece that is sent begins it."""
@@ -139,11 +149,17 @@ class Courier(StdioChannel):
         self._backend.ended(lost=self.passing, early=not said)
         self._raise_end()
 
+    @property
+    def fix(self) -> str:
+        """What to do about how the work ended."""
+        return self._end.get("fix", "")
+
     def diagnosis(self) -> str:
         """Say how the work ended."""
         text = super().diagnosis()
         self.passing = self._end.get("end") == "lost"
-        return self._end.get("text", "") or self._diagnosis or text
+        said = [self._end.get(part, "") for part in ("text", "fix")]
+        return "; ".join(filter(None, said)) or self._diagnosis or text
 
 
 class Modal:
@@ -197,6 +213,15 @@ class Modal:
         reasons = [f"new, since {text}" for text in self._wanted.why(NAME, more)]
         notes = [f"note, {text}" for text in recipe.notes]
         return [recipes.fingerprint(recipe, more), *recipes.describe(recipe), *reasons, *notes]
+
+    def examine(self) -> Iterator[Finding]:
+        """Look at what stands between this host and a container; rents nothing."""
+        shape = Shape(1)
+        order = self._order(shape, spec.choose(self._named, shape), Environment())
+        lines = [line for line in self.describe()[1:] if not line.startswith(("new, ", "note, "))]
+        self.told()  # it is told again where a worker is started
+        asked = {**order, "describes": lines}
+        return examining.examine(self._site.executable, asked, self._variables)
 
     def prepare(self) -> None:
         """Start a courier ahead: signing in takes as long as collection does."""
@@ -346,7 +371,7 @@ class _Plain:
 def make(rest: str, site: Site) -> Backend:
     """Read nothing, a GPU type, or types with commas of which the first free one is taken.
 
-    :raises SpecError: for a type that Modal has not, or where its SDK is missing.
+    :raises SpecError: for a type that Modal has not. :raises UnreadyError: without its SDK.
     :raises UsageError: where the project's files describe no environment that can be made there.
     """
     named = spec.parse(rest)
@@ -355,7 +380,7 @@ def make(rest: str, site: Site) -> Backend:
     except PackageNotFoundError:
         if importlib.util.find_spec("modal") is None:
             how = f"{site.executable or 'python'} -m pip install 'pytest-remotegpu[modal]'"
-            raise SpecError(f"--remote=modal needs Modal's SDK: {how}") from None
+            raise UnreadyError("--remote=modal needs Modal's SDK", fix=how) from None
     backend = Modal(rest, named, site)
     if site.wanted is not None:
         site.wanted.check()
