@@ -78,8 +78,8 @@ TWO = "[one]\ntoken_id = 'ak'\ntoken_secret = 'as'\n[two]\ntoken_id = 'ak'\n"
 ONES_OWN = {
     "no token": (files(""), "Token missing", "modal token new"),
     "a profile that there is not": (
-        files("[one]\n", profile="oen"),
-        "'oen'.*not found",
+        files("[one]\n", profile="other"),
+        "'other'.*not found",
         "MODAL_PROFILE picks a profile",
     ),
     "no active profile": (files(TWO), "No Modal profile is active", "modal profile activate"),

@@ -41,7 +41,7 @@ def token(tmp_path: Path, text: str | None, **environ: str) -> list[Check]:
         (ONE, {"MODAL_PROFILE": "work"}, OK, "from profile 'work' in "),
         (ONE.replace("work", "default"), {}, OK, "from profile 'default' in "),
         (ONE + "active = true\n", {}, OK, "from profile 'work' in "),
-        (ONE, {"MODAL_PROFILE": "wokr"}, FAIL, "names 'wokr', and there is 'work'"),
+        (ONE, {"MODAL_PROFILE": "other"}, FAIL, "names 'other', and there is 'work'"),
         (TWO, {}, FAIL, "none of 'work', 'home' in .* is active"),
         (TWO, {"MODAL_PROFILE": "home"}, OK, "from profile 'home' in "),
         (TWO.replace("env", "active = true\nenv"), {}, OK, "from profile 'home' in "),

@@ -266,8 +266,8 @@ class Modal:
         return {
             "app": app,
             "fingerprint": fingerprint,
-            "queue": f"{app}-in",
-            "claims": f"{app}-claims",
+            "queue": f"{app}{deploying.QUEUE}",
+            "claims": f"{app}{deploying.CLAIMS}",
             "nonce": secrets.token_hex(16),
             "gpu": gpu,
             "env": dict(shape.env),
