@@ -6,6 +6,7 @@ Starts couriers, which speak to the service; knows neither the service's SDK nor
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import importlib.util
 import json
@@ -29,7 +30,7 @@ from pytest_remotegpu.backends.base import (
     Site,
     Wanted,
 )
-from pytest_remotegpu.backends.modal import examining, spec, table, trouble
+from pytest_remotegpu.backends.modal import examining, rates, spec, table, trouble
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError, UnreadyError, UsageError
@@ -42,6 +43,7 @@ __all__ = ["Modal", "make"]
 
 COURIER: Final = "pytest_remotegpu.backends.modal.courier"
 NAME: Final = "modal"
+RATES: Final = "--rates"
 MARK: Final = b"\x1e"
 RUN_LIMIT: Final = 3600.0
 """Seconds that a run may take where nobody says otherwise: a forgotten one costs money."""
@@ -75,7 +77,8 @@ class Courier(StdioChannel):
         self._end: dict[str, str] = {}
         self._diagnosis = ""
         self._container = ""
-        super().__init__([python, "-P", "-m", COURIER], variables)
+        asks = [RATES] if backend.wants_rates() else []
+        super().__init__([python, "-P", "-m", COURIER, *asks], variables)
 
     def _listen(self) -> None:
         """Read what the courier says: marked lines are for us, others for people."""
@@ -90,11 +93,13 @@ class Courier(StdioChannel):
                     self._backend.tell(line.decode("utf-8", "replace").rstrip(), build=True)
         self._settled.set()
 
-    def _hear(self, said: dict[str, str]) -> None:
+    def _hear(self, said: dict[str, Any]) -> None:
         if "end" in said:
             self._end = said
         elif "say" in said:
             self._backend.tell(said["say"])
+        elif "rates" in said:
+            self._backend.take_rates(said["rates"], said["workspace"])
         elif "ended" in said:
             self._diagnosis = said["ended"]
         elif "container" in said:
@@ -187,6 +192,8 @@ class Modal:
         self._spare: Courier | None = None
         # tests may change it; and what the SDK tells of a build should not be cut in lines
         self._variables = {**os.environ, "COLUMNS": WIDE}
+        self._rates = rates.known(self._variables, _today())
+        self._asks_rates = rates.due(self._rates, _today())
         self._losses = 0
         self._began = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -330,12 +337,32 @@ class Modal:
             before = self._losses if early else 0
             self._losses = before + 1 if lost else 0
 
+    def wants_rates(self) -> bool:
+        """Say whether a courier is to ask for the workspace's rates: one of them, once a day."""
+        with self._lock:
+            asks, self._asks_rates = self._asks_rates, False
+        return asks
+
+    def take_rates(self, told: Mapping[str, Any], workspace: str) -> None:
+        """Take what the workspace pays, for prices that are asked for from now on, and keep it."""
+        found = rates.read(told, workspace, _today())
+        if found.usd:
+            self._rates = found
+            rates.keep(self._variables, found)
+
     def price(self, shape: Shape) -> Price | None:
-        """Give the price of one container, by the dearest type that it may get."""
+        """Give the price of one container, by the dearest type that it may get.
+
+        By the workspace's rates, where they are known by now; nobody is asked and waited for.
+        """
         names = [card.name for card in spec.choose(self._named, shape)]
-        return (
-            table.price(names, shape.count, self._site.prices, after=self._idle) if names else None
-        )
+        if not names:
+            return None
+        return table.price(names, shape.count, self._site.prices, self._idle, self._rates)
+
+
+def _today() -> dt.date:
+    return dt.datetime.now(tz=dt.UTC).date()
 
 
 def _more() -> dict[str, str]:

@@ -30,6 +30,8 @@ __all__ = ["LENGTH", "MARK", "main"]
 MARK: Final = "\x1e"
 LENGTH: Final = struct.Struct("!Q")
 """Stands before each piece on stdin."""
+RATES: Final = "--rates"
+"""Has a courier tell what the workspace pays, beside its work."""
 FOLDER: Final = "remotegpu-image-"
 """Begins the name of the folder for files that go into an image."""
 PIECE: Final = 768 * 1024
@@ -272,6 +274,14 @@ def _signed_in() -> Any:
     return modal
 
 
+def _tell_rates(modal: Any) -> None:
+    """Tell what the workspace pays; where that can't be asked, nothing depends on it."""
+    with contextlib.suppress(Exception):
+        workspace = modal.Workspace.from_context()
+        found = {name: str(usd) for name, usd in workspace.billing.rates().items()}
+        tell(rates=found, workspace=workspace.name or "")
+
+
 def main() -> int:
     """Serve one order, which is the first line on stdin.
 
@@ -286,6 +296,8 @@ def main() -> int:
         modal = _signed_in()
         courier = Courier(modal, inward, outward)
         tell(ready=True)
+        if RATES in sys.argv[1:]:
+            threading.Thread(target=_tell_rates, args=(modal,), daemon=True).start()
         line = inward.readline()
         if line:
             courier.serve(json.loads(line))

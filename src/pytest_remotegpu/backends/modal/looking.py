@@ -6,6 +6,7 @@ is one finding; the first failure is the last line.
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.metadata
 import json
 import os
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.base import Finding
-from pytest_remotegpu.backends.modal import deploying, sdk, signing, trouble
+from pytest_remotegpu.backends.modal import deploying, rates, sdk, signing, table, trouble
 from pytest_remotegpu.backends.modal.trouble import Trouble
 from pytest_remotegpu.errors import RemoteGpuError
 from pytest_remotegpu.recipe import decode
@@ -83,6 +84,7 @@ class Look:
         yield self._account()
         yield self._environment()
         yield from self._clock()
+        yield self._prices()
         yield self._python()
         function = self._asked("modal app", "looking for the app", self._deployed)
         yield self._app(function)
@@ -157,6 +159,24 @@ class Look:
             yield Finding("modal clock", "warn", f"this host's clock is {text}", fix)
         else:
             yield Finding("modal clock", "ok", f"this host's clock agrees with Modal's ({text})")
+
+    def _prices(self) -> Finding:
+        """Ask what the workspace pays, and keep it for sessions."""
+        name = "modal rates"
+        workspace = self._modal.Workspace.from_context()
+        try:
+            told = {key: str(usd) for key, usd in workspace.billing.rates().items()}
+        except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
+            told, why = {}, trouble.of_error(self._modal, error, during="asking for rates").what
+        else:
+            why = "it names none for a card of the table"
+        found = rates.read(told, workspace.name or "", dt.datetime.now(tz=dt.UTC).date())
+        if not found.usd:
+            text = f"the workspace's own are not known ({why}); prices are those of {table.DATE}"
+            return Finding(name, "ok", text)
+        rates.keep(os.environ, found)
+        shown = ", ".join(f"{card} {usd:.2f}" for card, usd in found.usd.items())
+        return Finding(name, "ok", f"{found.source}, in USD an hour: {shown}")
 
     def _python(self) -> Finding:
         recipe = decode(self._order["recipe"])
