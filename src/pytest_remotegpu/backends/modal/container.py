@@ -47,6 +47,8 @@ SHOWN: Final = 2.0
 NOTED: Final = 100
 """Such signs after which it is noted again that the app is used."""
 WEEK: Final = 7 * 86400.0
+FIRST: Final = 0.5
+"""Seconds until the first, which is not to be in the way of a worker's start."""
 GONE: Final = 5.0
 """Seconds without one after which it is gone."""
 CLAIMED: Final = "pytest-remotegpu: this call was begun by another container"
@@ -129,13 +131,11 @@ def note_of(seconds: float) -> str:
 
 def _show(claims: Any, nonce: str, over: threading.Event) -> None:
     number = 0
-    while True:
+    while not over.wait(SHOWN if number else FIRST):
         with contextlib.suppress(Exception):  # the next time, then
             if number % NOTED == 0:
                 claims.put(note_of(time.time()), number)
             claims.put(f"{nonce}-alive", number)
-        if over.wait(SHOWN):
-            return
         number += 1
 
 
