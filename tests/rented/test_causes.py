@@ -109,6 +109,25 @@ def test_a_session_ends_before_anything_runs(
     assert service.containers == []
 
 
+def test_a_session_with_a_network_that_is_too_slow(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    """Each test is an error that says so; the session does not hang for longer than that."""
+    pytester.makepyfile(TEST)
+    pytester.makeconftest("""
+        from pytest_remotegpu.backends import modal
+
+        modal.SIGNING_IN = 4.0
+    """)
+    service.faults.slow = {"ClientHello": 60.0}
+    result = run(pytester, T4)
+    result.assert_outcomes(errors=1)
+    assert result.ret == 1
+    text = " ".join(said(result).split())
+    assert "Modal does not answer within 4 s; see https://status.modal.com, and the network" in text
+    assert service.containers == []
+
+
 SEEN: dict[str, tuple[Harm, str, str, str]] = {
     **{
         cause: (harm, name, what, fix)
