@@ -19,7 +19,7 @@ from pytest_remotegpu import recipe as recipes
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["Outfit"]
+__all__ = ["KEPT", "Outfit"]
 
 OURS: Final = "pytest-remotegpu"
 HOOK: Final = "pytest_remotegpu_modal_image"

@@ -52,6 +52,8 @@ class Faults:
     tamper_output: Callable[[Message], Message] | None = None
     builder: str = "2025.06"  # of images, as the environment has it
     paid: bool = True
+    environments: set[str] | None = None  # those that there are; None: any that is asked for
+    ahead: float = 0.0  # seconds by which the service's clock is ahead of this host's
     build_failure: str = ""  # the last lines of an image build that fails
     failures: list[tuple[str, str]] = field(default_factory=list)  # of inputs: status, text
     refusals: list[Refusal] = field(default_factory=list)

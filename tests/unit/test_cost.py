@@ -123,7 +123,7 @@ def test_words_for_what_was_spent() -> None:
     text = cost.words([worker(Rate(36, "2026-05-25", "a page")), worker(None)], 0.5)
     assert text == (
         "about $0.060 (tests $0.020, start $0.010, idle $0.030) of at most $0.500, "
-        "by prices of 2026-05-25; the price of 1 more is not known"
+        "by prices of 2026-05-25 (a page); the price of 1 more is not known"
     )
     own = cost.words([worker(Rate(36, source=cost.OWN))], None)
     assert own.endswith(", by prices (ini file, remotegpu_prices)")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
 
@@ -26,6 +26,8 @@ __all__ = [
     "Collects",
     "Describes",
     "Environment",
+    "Examines",
+    "Finding",
     "Lists",
     "Make",
     "MakeLists",
@@ -124,7 +126,8 @@ class Channel(Protocol):
     Where they are known, ``command`` says how it was started, as a list of words, and ``note`` what
     the user should know of that, as a line of text. Once ``frames`` is exhausted, ``passing`` says
     whether what ended the worker may be gone when it is tried again, as a machine that was taken
-    away: then a worker that has not said hello is tried again, too.
+    away: then a worker that has not said hello is tried again, too. ``fix`` says what to do about
+    how it ended, in the words with which ``diagnosis`` ends.
 
     ``send`` and ``stop`` are called from one thread, ``frames`` from another.
     """
@@ -185,6 +188,21 @@ class Running:
     id: str
     about: str
     busy: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a backend has found of one thing that it needs.
+
+    :ivar name: of the thing, two or three words that begin with the backend's name.
+    :ivar state: ``warn`` for what may be in the way, ``FAIL`` for what is.
+    :ivar text: what was found. :ivar fix: what to do about it; empty where all is well.
+    """
+
+    name: str
+    state: Literal["ok", "warn", "FAIL"]
+    text: str
+    fix: str = ""
 
 
 class Backend(Protocol):
@@ -265,6 +283,14 @@ class Describes(Protocol):
 
         :raises UsageError: where no such environment can be made.
         """
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """A backend that can look at what it needs without renting anything implements this as well."""
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield what is found, one thing after the other; ends where no worker can be had."""
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ Starts couriers, which speak to the service; knows neither the service's SDK nor
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import importlib.util
 import json
@@ -20,11 +21,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_remotegpu.backends.base import Backend, Channel, Environment, Price, Site, Wanted
-from pytest_remotegpu.backends.modal import spec, table
+from pytest_remotegpu.backends.base import (
+    Backend,
+    Channel,
+    Environment,
+    Finding,
+    Price,
+    Site,
+    Wanted,
+)
+from pytest_remotegpu.backends.modal import examining, rates, spec, table, trouble
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
-from pytest_remotegpu.errors import FarSideError, RemoteGpuError, SpecError, UsageError
+from pytest_remotegpu.errors import FarSideError, RemoteGpuError, UnreadyError, UsageError
 from pytest_remotegpu.gpu import Shape
 
 if TYPE_CHECKING:  # the command lists and ends what there is without the packages that this needs
@@ -34,6 +43,7 @@ __all__ = ["Modal", "make"]
 
 COURIER: Final = "pytest_remotegpu.backends.modal.courier"
 NAME: Final = "modal"
+RATES: Final = "--rates"
 MARK: Final = b"\x1e"
 RUN_LIMIT: Final = 3600.0
 """Seconds that a run may take where nobody says otherwise: a forgotten one costs money."""
@@ -67,7 +77,8 @@ class Courier(StdioChannel):
         self._end: dict[str, str] = {}
         self._diagnosis = ""
         self._container = ""
-        super().__init__([python, "-P", "-m", COURIER], variables)
+        asks = [RATES] if backend.wants_rates() else []
+        super().__init__([python, "-P", "-m", COURIER, *asks], variables)
 
     def _listen(self) -> None:
         """Read what the courier says: marked lines are for us, others for people."""
@@ -82,11 +93,13 @@ class Courier(StdioChannel):
                     self._backend.tell(line.decode("utf-8", "replace").rstrip(), build=True)
         self._settled.set()
 
-    def _hear(self, said: dict[str, str]) -> None:
+    def _hear(self, said: dict[str, Any]) -> None:
         if "end" in said:
             self._end = said
         elif "say" in said:
             self._backend.tell(said["say"])
+        elif "rates" in said:
+            self._backend.take_rates(said["rates"], said["workspace"])
         elif "ended" in said:
             self._diagnosis = said["ended"]
         elif "container" in said:
@@ -102,16 +115,18 @@ class Courier(StdioChannel):
         """
         if not self._settled.wait(SIGNING_IN):
             self.stop()
-            raise FarSideError(f"Modal does not answer within {SIGNING_IN:g} s")
+            raise FarSideError(f"Modal does not answer within {SIGNING_IN:g} s", fix=trouble.LOOK)
         self._raise_end()
 
     def _raise_end(self) -> None:
+        what, fix = self._end.get("text", ""), self._end.get("fix", "")
         if self._end.get("end") == "usage":
-            raise UsageError(self._end["text"])
+            raise UsageError(what, fix=fix)
         if self._end.get("end") == "infra":
             last = self._errors.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
-            built = "\n".join(["", *last]) if self._end.get("built") else ""
-            raise FarSideError(self._end["text"] + built)
+            raise FarSideError(
+                "\n".join([what, *(last if self._end.get("built") else [])]), fix=fix
+            )
 
     def call(self, order: dict[str, Any]) -> None:
         """Say what is to be called; the first piece that is sent begins it."""
@@ -139,11 +154,17 @@ class Courier(StdioChannel):
         self._backend.ended(lost=self.passing, early=not said)
         self._raise_end()
 
+    @property
+    def fix(self) -> str:
+        """What to do about how the work ended."""
+        return self._end.get("fix", "")
+
     def diagnosis(self) -> str:
         """Say how the work ended."""
         text = super().diagnosis()
         self.passing = self._end.get("end") == "lost"
-        return self._end.get("text", "") or self._diagnosis or text
+        said = [self._end.get(part, "") for part in ("text", "fix")]
+        return "; ".join(filter(None, said)) or self._diagnosis or text
 
 
 class Modal:
@@ -172,6 +193,8 @@ class Modal:
         self._spare: Courier | None = None
         # tests may change it; and what the SDK tells of a build should not be cut in lines
         self._variables = {**os.environ, "COLUMNS": WIDE}
+        self._rates = rates.known(self._variables, _today())
+        self._asks_rates = rates.due(self._rates, _today())
         self._losses = 0
         self._noted = False
         self._began = 0.0
@@ -199,6 +222,15 @@ class Modal:
         reasons = [f"new, since {text}" for text in self._wanted.why(NAME, more)]
         notes = [f"note, {text}" for text in recipe.notes]
         return [recipes.fingerprint(recipe, more), *recipes.describe(recipe), *reasons, *notes]
+
+    def examine(self) -> Iterator[Finding]:
+        """Look at what stands between this host and a container; rents nothing."""
+        shape = Shape(1)
+        order = self._order(shape, spec.choose(self._named, shape), Environment())
+        lines = [line for line in self.describe()[1:] if not line.startswith(("new, ", "note, "))]
+        self.told()  # it is told again where a worker is started
+        asked = {**order, "describes": lines}
+        return examining.examine(self._site.executable, asked, self._variables)
 
     def prepare(self) -> None:
         """Start a courier ahead: signing in takes as long as collection does."""
@@ -246,8 +278,8 @@ class Modal:
         return {
             "app": app,
             "fingerprint": fingerprint,
-            "queue": f"{app}-in",
-            "claims": f"{app}-claims",
+            "queue": f"{app}{deploying.QUEUE}",
+            "claims": f"{app}{deploying.CLAIMS}",
             "nonce": secrets.token_hex(16),
             "gpu": gpu,
             "env": dict(shape.env),
@@ -310,12 +342,32 @@ class Modal:
             before = self._losses if early else 0
             self._losses = before + 1 if lost else 0
 
+    def wants_rates(self) -> bool:
+        """Say whether a courier is to ask for the workspace's rates: one of them, once a day."""
+        with self._lock:
+            asks, self._asks_rates = self._asks_rates, False
+        return asks
+
+    def take_rates(self, told: Mapping[str, Any], workspace: str) -> None:
+        """Take what the workspace pays, for prices that are asked for from now on, and keep it."""
+        found = rates.read(told, workspace, _today())
+        if found.usd:
+            self._rates = found
+            rates.keep(self._variables, found)
+
     def price(self, shape: Shape) -> Price | None:
-        """Give the price of one container, by the dearest type that it may get."""
+        """Give the price of one container, by the dearest type that it may get.
+
+        By the workspace's rates, where they are known by now; nobody is asked and waited for.
+        """
         names = [card.name for card in spec.choose(self._named, shape)]
-        return (
-            table.price(names, shape.count, self._site.prices, after=self._idle) if names else None
-        )
+        if not names:
+            return None
+        return table.price(names, shape.count, self._site.prices, self._idle, self._rates)
+
+
+def _today() -> dt.date:
+    return dt.datetime.now(tz=dt.UTC).date()
 
 
 def _more() -> dict[str, str]:
@@ -351,7 +403,7 @@ class _Plain:
 def make(rest: str, site: Site) -> Backend:
     """Read nothing, a GPU type, or types with commas of which the first free one is taken.
 
-    :raises SpecError: for a type that Modal has not, or where its SDK is missing.
+    :raises SpecError: for a type that Modal has not. :raises UnreadyError: without its SDK.
     :raises UsageError: where the project's files describe no environment that can be made there.
     """
     named = spec.parse(rest)
@@ -360,7 +412,7 @@ def make(rest: str, site: Site) -> Backend:
     except PackageNotFoundError:
         if importlib.util.find_spec("modal") is None:
             how = f"{site.executable or 'python'} -m pip install 'pytest-remotegpu[modal]'"
-            raise SpecError(f"--remote=modal needs Modal's SDK: {how}") from None
+            raise UnreadyError("--remote=modal needs Modal's SDK", fix=how) from None
     backend = Modal(rest, named, site)
     if site.wanted is not None:
         site.wanted.check()
