@@ -77,7 +77,7 @@ MEANINGS: Final[tuple[tuple[str, Kind, str], ...]] = (
             "volume list` show what there is in this environment (MODAL_ENVIRONMENT)"
         ),
     ),
-    ("InternalFailure", "lost", "the container was lost, more than once: {said}"),
+    ("InternalFailure", "lost", "Modal has lost the container: {said}"),
     ("OutputExpiredError", "infra", "Modal has thrown the results away: {said}"),
     ("DeserializationError", "infra", BAD_TALK),
     ("SerializationError", "infra", BAD_TALK),
