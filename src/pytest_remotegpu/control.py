@@ -228,6 +228,7 @@ class Control:
         )
         if taken is not None:
             upload += "".join(f"\n  left out: {path} {why}" for path, why in taken.left_out)
+            upload += "".join(f"\n{text}" for text in self._shipping.further.describe())
         if isinstance(self._backend, Describes):
             upload += "".join(f"\nenvironment: {text}" for text in self._backend.describe())
         where = None if self._backend is None else _place(self._backend)
