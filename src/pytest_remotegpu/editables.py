@@ -13,7 +13,7 @@ import re
 import tomllib
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -22,8 +22,10 @@ from typing import Any, Final
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["Install", "find", "is_installed", "needed"]
+__all__ = ["BROKEN", "Install", "find", "is_installed", "needed"]
 
+BROKEN: Final = (OSError, ValueError, TypeError, AttributeError, LookupError)
+"""What reading metadata that are not as they should be may come to."""
 SITES: Final = ("site-packages", "dist-packages")
 OWN: Final = "pytest-remotegpu"
 """Has to be installed on the far side."""
@@ -58,8 +60,11 @@ def find(distributions: Iterable[Distribution], path: Iterable[str]) -> list[Ins
     for distribution in distributions:
         folder = _folder_of(distribution)
         if folder is not None:
-            name = canonicalize_name(distribution.metadata["Name"] or folder.name)
-            found.setdefault(name, Install(name, folder, tuple(_names(distribution.requires))))
+            name, requires = folder.name, []
+            with contextlib.suppress(*BROKEN):
+                name = str(canonicalize_name(distribution.metadata["Name"] or name))
+                requires = list(_names(distribution.requires))
+            found.setdefault(name, Install(name, folder, tuple(requires)))
     entries = list(path)
     known = [each.folder for each in found.values()]
     for folder in _of_pth_files(entries):
@@ -70,7 +75,7 @@ def find(distributions: Iterable[Distribution], path: Iterable[str]) -> list[Ins
 
 def _folder_of(distribution: Distribution) -> Path | None:
     """Give the folder from which a package was installed in editable mode (PEP 610)."""
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+    with contextlib.suppress(*BROKEN):
         said = json.loads(distribution.read_text("direct_url.json") or "{}")
         url = urllib.parse.urlsplit(said["url"])
         if url.scheme == "file" and said["dir_info"].get("editable") is True:
@@ -116,28 +121,27 @@ def needed(
     installs: list[Install],
     root: Path,
     modules: Iterable[str],
-    distributions: Iterable[Distribution],
+    requires: Callable[[str], Iterable[str] | None],
 ) -> list[Install]:
     """Pick those outside the project that it has imported, or that its files name as needed.
 
     An environment may hold others, which are nobody's business here.
 
     :param root: the project's folder. :param modules: files of the modules that are imported.
-    :param distributions: all that are installed; looked at only where that may tell more.
+    :param requires: gives the requirements of an installed package; asked only where that may tell
+        more.
     """
     candidates = _outside(installs, root)
-    files = [Path(file) for file in modules]
-    used = [
-        each
-        for each in candidates
-        if any(_is_of(file, each.folder) for file in files if not file.is_relative_to(root))
-    ]
+    if not candidates:
+        return []
+    inside = f"{root}{os.sep}"
+    files = [file for file in modules if not file.startswith(inside)]
+    used = [each for each in candidates if any(_is_of(file, each.folder) for file in files)]
     if len(used) < len(candidates):
         names, folders = _named(root)
         own = [each for each in installs if each.folder.is_relative_to(root)]
-        wanted = _closure(
-            {*names, *(name for each in own for name in each.requires)}, distributions
-        )
+        names |= {name for each in own for name in each.requires}
+        wanted = _closure(names, requires)
         used = [
             each
             for each in candidates
@@ -151,24 +155,19 @@ def is_installed(file: Path, folder: Path) -> bool:
     return bool(set(SITES) & set(file.relative_to(folder).parts))
 
 
-def _is_of(file: Path, folder: Path) -> bool:
-    return file.is_relative_to(folder) and not is_installed(file, folder)
+def _is_of(file: str, folder: Path) -> bool:
+    return file.startswith(f"{folder}{os.sep}") and not is_installed(Path(file), folder)
 
 
-def _closure(names: set[str], distributions: Iterable[Distribution]) -> set[str]:
+def _closure(names: set[str], requires: Callable[[str], Iterable[str] | None]) -> set[str]:
     """Add what packages need, and what that needs."""
-    requires: dict[str, list[str] | None] = {}
-    for distribution in distributions:
-        name = distribution.metadata["Name"]
-        if name:
-            requires.setdefault(canonicalize_name(name), distribution.requires)
     found: set[str] = set()
     pending = list(names)
     while pending:
         name = pending.pop()
         if name not in found:
             found.add(name)
-            pending += _names(requires.get(name))
+            pending += _names(requires(name))
     return found
 
 

@@ -5,6 +5,7 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import logging
 import os
@@ -150,14 +151,14 @@ class Shipping:
         :raises UsageError: where they have more.
         """
         root, path = self._config.rootpath, self.start.path
-        installed = list(importlib.metadata.distributions())
+        installed = editables.find(importlib.metadata.distributions(), path)
         modules = {
-            name: str(file)
-            for name, module in list(sys.modules.items())
-            if (file := getattr(module, "__file__", None))
+            name: file
+            for name, module in list(sys.modules.items())  # some would import more when asked
+            if isinstance(file := getattr(module, "__dict__", {}).get("__file__"), str)
         }
         served = environment.redirected(sys.meta_path, sys.modules)
-        found = editables.needed(editables.find(installed, path), root, modules.values(), installed)
+        found = editables.needed(installed, root, modules.values(), _requires)
         sent, notes = sendable(found, root, path, served, modules)
         self.notes += notes
         self.further.take(sent, left, self._memory, self._revision_of)
@@ -448,6 +449,13 @@ class Shipping:
             if value:
                 return int(getattr(logging, str(value).upper(), value))
         return logging.getLogger().level
+
+
+def _requires(name: str) -> list[str] | None:
+    """Give the requirements of an installed package; ``None`` where it is not installed."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, *editables.BROKEN):
+        return importlib.metadata.requires(name)
+    return None
 
 
 def _needs(shape: Shape) -> orders.Needs:

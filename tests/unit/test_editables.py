@@ -14,6 +14,8 @@ from pytest_remotegpu import editables
 from pytest_remotegpu.editables import Install
 from pytest_remotegpu.further import SUFFIXES, sendable
 
+NOTHING: dict[str, list[str]] = {}
+
 
 def distribution(site: Path, name: str, said: object, *requires: str) -> Distribution:
     info = site / f"{name}-1.dist-info"
@@ -85,17 +87,14 @@ def test_what_is_needed(tmp_path: Path) -> None:
     names = ["imported", "below", "named", "through", "idle", "pytest-remotegpu"]
     installs = [Install(name, tmp_path / name) for name in names]
     installs.append(Install("own", root / "packages" / "own", ("named",)))
-    distributions = [
-        distribution(tmp_path, "named", None, "usual", "named"),
-        distribution(tmp_path, "usual", None, "through ; extra == 'x'"),
-    ]
+    requires = {"named": ["usual", "named"], "usual": ["through ; extra == 'x'", "a bad ("]}
     modules = [
         str(tmp_path / "imported" / "src" / "imported.py"),
         str(tmp_path / "below" / ".venv" / "lib" / "site-packages" / "numpy" / "__init__.py"),
         str(tmp_path / "pytest-remotegpu" / "src" / "x.py"),
         str(root / "test_x.py"),
     ]
-    found = editables.needed(installs, root, modules, distributions)
+    found = editables.needed(installs, root, modules, requires.get)
     assert [each.name for each in found] == ["imported", "named", "through"]
 
 
@@ -104,8 +103,10 @@ def test_a_project_inside_of_a_package(tmp_path: Path) -> None:
     root = tmp_path / "examples"
     root.mkdir()
     around = Install("around", tmp_path)
-    assert editables.needed([around], root, [str(root / "test_x.py")], []) == []
-    assert editables.needed([around], root, [str(tmp_path / "src" / "a.py")], []) == [around]
+    assert editables.needed([around], root, [str(root / "test_x.py")], NOTHING.get) == []
+    assert editables.needed([around], root, [str(tmp_path / "src" / "a.py")], NOTHING.get) == [
+        around
+    ]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_where_a_project_names_it(tmp_path: Path, name: str, text: str, kind: st
     (root / name).parent.mkdir(parents=True)
     (root / name).write_text(text.replace("KIND", kind))
     installs = [Install("lib", tmp_path / "lib"), Install("other", tmp_path / "other")]
-    assert editables.needed(installs, root, [], []) == installs[:1]
+    assert editables.needed(installs, root, [], NOTHING.get) == installs[:1]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_where_a_project_names_it(tmp_path: Path, name: str, text: str, kind: st
 def test_files_that_can_not_be_read_name_nothing(tmp_path: Path, text: str) -> None:
     for name in ("uv.lock", "pyproject.toml", "requirements.txt"):
         (tmp_path / name).write_bytes(text.encode("latin-1"))
-    assert editables.needed([Install("lib", Path("/lib"))], tmp_path, [], []) == []
+    assert editables.needed([Install("lib", Path("/lib"))], tmp_path, [], NOTHING.get) == []
 
 
 def test_what_can_be_sent(tmp_path: Path) -> None:
