@@ -128,11 +128,18 @@ class Control:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find out what goes where; ill-formed marks end the session before anything starts."""
         try:
-            self.shapes = selection.shapes_of(session.items, self._settings)
-            if isinstance(self._backend, Checks):
-                selection.check_offers(self._backend, session.items, self.shapes)
+            self._find_shapes(session)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
+
+    def _find_shapes(self, session: pytest.Session) -> None:
+        """Find out what goes where.
+
+        :raises UsageError: for an ill-formed mark, or one that the far side can't meet.
+        """
+        self.shapes = selection.shapes_of(session.items, self._settings)
+        if isinstance(self._backend, Checks):
+            selection.check_offers(self._backend, session.items, self.shapes)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what goes where, and what looks as if it should have gone too; ``-q`` is quiet."""
@@ -227,6 +234,7 @@ class Control:
         )
         if taken is not None:
             upload += "".join(f"\n  left out: {path} {why}" for path, why in taken.left_out)
+            upload += "".join(f"\n{text}" for text in self._shipping.further.describe())
         if isinstance(self._backend, Describes):
             upload += "".join(f"\nenvironment: {text}" for text in self._backend.describe())
         where = None if self._backend is None else _place(self._backend)

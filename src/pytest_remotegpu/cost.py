@@ -80,7 +80,8 @@ def find_rate(
         found = prices[kind]
     else:
         return None
-    return Rate(found * max(shape.count, 1), source=OWN)
+    after = 0.0 if asked is None else asked.after  # the backend's business, whatever the price
+    return Rate(found * max(shape.count, 1), source=OWN, after=after)
 
 
 # ---------------------------------------------------------------- what was spent

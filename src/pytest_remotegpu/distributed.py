@@ -8,6 +8,7 @@ at their end. Knows pytest-xdist by the hooks and names that it documents, and d
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -112,7 +113,7 @@ class Node(Control):
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find out what goes where; the hub ends the session for an ill-formed mark."""
         try:
-            self.shapes = selection.shapes_of(session.items, self._settings)
+            self._find_shapes(session)
             self._expected = self._forecast()
         except UsageError as error:
             self._usage = str(error)
@@ -271,7 +272,11 @@ class Hub:
         self._reports = 0
         self._errors = 0
         self._on_gpu = 0
-        self._kept = artifacts_root(config, settings.artifacts)
+
+    @functools.cached_property
+    def _kept(self) -> Path:
+        """The folder for artifacts; pytest's cache is not there yet when this object is made."""
+        return artifacts_root(self._config, self._settings.artifacts)
 
     @property
     def summary(self) -> RunSummary:

@@ -70,12 +70,12 @@ class OneByOne:
             if not test.done:
                 lane = self._far.lane(test.shape)
                 self._far.pump(0)
+            if lane is not None and not test.done and not self._far.is_too_large(lane):
+                following = self._following(nextitem)
+                self._far.start(lane, [test], 0, last=nextitem is None, following=following)
+                self._wait(lane)
         except UsageError as error:
             self.refuse(str(error))
-        if lane is not None and not test.done and not self._far.is_too_large(lane):
-            following = self._following(nextitem)
-            self._far.start(lane, [test], 0, last=nextitem is None, following=following)
-            self._wait(lane)
         for refusal in self._far.refusals():
             kind = UNLOADABLE if refusal.loading else REFUSAL
             self._far.news.report_collect_error("", refusal.text, kind)

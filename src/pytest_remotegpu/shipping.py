@@ -5,6 +5,8 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import logging
 import os
 import secrets
@@ -19,11 +21,12 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import environment, missing, snapshot, trees
+from pytest_remotegpu import editables, environment, missing, snapshot, trees
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.further import Further, sendable
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.recipe import local_secrets
@@ -110,6 +113,7 @@ class Shipping:
         self._names_cards = names_cards
         self.sender = sender
         self.snapshot: snapshot.Snapshot | None = None
+        self.further = Further()
         self._revision: trees.Revision | None = None
         self._asked: snapshot.Asked | None = None
         self._parsed = {
@@ -135,12 +139,47 @@ class Shipping:
         else:
             self.snapshot = snapshot.take(self._config.rootpath, rules, self._memory())
         self.notes += self.snapshot.notes
+        self._take_further(self._settings.max_upload - self.snapshot.size)
         if self._far_cwd() is None:
             raise UsageError(
                 f"the working directory {self.start.cwd!r} is outside the project "
                 f"{str(self._config.rootpath)!r}, which is what is sent, and not above it; run "
                 "pytest inside it"
             )
+
+    def _take_further(self, left: int) -> None:
+        """List the files of editable installs that lie elsewhere, and that this project needs.
+
+        :param left: bytes that they may have.
+        :raises UsageError: where they have more.
+        """
+        root, path = self._config.rootpath, self.start.path
+        installed = editables.find(importlib.metadata.distributions(), path)
+        modules = {
+            name: file
+            for name, module in list(sys.modules.items())  # some would import more when asked
+            if isinstance(file := getattr(module, "__dict__", {}).get("__file__"), str)
+        }
+        served = environment.redirected(sys.meta_path, sys.modules)
+        found = editables.needed(installed, root, modules.values(), _requires)
+        sent, notes = sendable(found, root, path, served, modules)
+        self.notes += notes
+        self.further.take(sent, left, self._memory, self._revision_of)
+        self.notes += self.further.notes
+
+    def _revision_of(self, folder: Path) -> trees.Revision | None:
+        """Give a folder's files at the commit that is asked for, if it is of the same checkout."""
+        if self._revision is None:
+            return None
+        if (checkout := snapshot.checkout_of(self._config.rootpath)) and (
+            checkout == snapshot.checkout_of(folder)
+        ):
+            return trees.Revision(folder, self._settings.rev)
+        self.notes.append(
+            f"{str(folder)!r}, installed here in editable mode, is sent as it is: it is of another"
+            f" repository than the project, and --remote-rev={self._settings.rev} of that one's"
+        )
+        return None
 
     def _far_cwd(self) -> str | None:
         """Give the working directory as seen from the project's root; ``None`` where it can't be.
@@ -153,11 +192,11 @@ class Shipping:
         above = len(root.relative_to(cwd).parts) if root.is_relative_to(cwd) else 0
         return str(Path(*[".."] * above)) if above else None
 
-    def _memory(self) -> Path | None:
+    def _memory(self, name: str = "snapshot") -> Path | None:
         """Name the file in which the last snapshot is remembered, in pytest's cache."""
         cache = getattr(self._config, "cache", None)
         try:
-            return None if cache is None else Path(cache.mkdir("remotegpu"), "snapshot")
+            return None if cache is None else Path(cache.mkdir("remotegpu"), name)
         except OSError:
             return None
 
@@ -169,7 +208,7 @@ class Shipping:
         :param send: takes messages. :param note: takes what the user should know.
         :raises ProtocolError: for contents that are no part of what was announced.
         """
-        return trees.supply(self.snapshot, digests, send, note)
+        return trees.supply(self.snapshot, digests, send, note, self.further.snapshots)
 
     def ask_for_commit(self) -> None:
         """Have git find out what this project is at."""
@@ -189,11 +228,13 @@ class Shipping:
             self._asked.drop()
         if self._revision is not None:
             self._revision.close()
+        self.further.close()
 
     def remember(self) -> None:
         """Write down what makes the next session's snapshot quick."""
         if self.snapshot is not None:
             self.snapshot.remember()
+            self.further.remember()
 
     def environ(self) -> dict[str, str]:
         """Give the variables for the far side, as hooks have left them."""
@@ -223,7 +264,8 @@ class Shipping:
         for module in missing.modules_of(text):
             paths = missing.paths_of(module, folders)
             whys = (explain(os.path.relpath(path, root)) for path in paths)
-            found.setdefault(next(filter(None, whys), "") or self._outside(module))
+            why = next(filter(None, whys), "") or self.further.explain(module, sys.path)
+            found.setdefault(why or self._outside(module))
         return list(filter(None, found))
 
     def _outside(self, module: str) -> str:
@@ -278,6 +320,7 @@ class Shipping:
             run=run,
             needs=_needs(worker.shape, named=self._names_cards),
             limits=self._limits(tests),
+            further=self.further.announce(socket.gethostname()),
         )
 
     def _tree(self, taken: snapshot.Snapshot) -> orders.Tree:
@@ -321,16 +364,22 @@ class Shipping:
         )
 
     def _import_path(self) -> list[str]:
-        """Give the entries of the import path in the project, those of editable installs too."""
-        root = self._config.rootpath
-        found = environment.inside(self.start.path, root)
-        served, odd = environment.sources(environment.redirected(sys.meta_path, sys.modules), root)
+        """Give the entries of the import path in what is sent, those of editable installs too."""
+        roots = [self._config.rootpath, *self.further.roots]
+        known = [set(environment.inside(self.start.path, root)) for root in roots]
+        found = [path for path in self.start.path if any(path in each for each in known)]
+        table = environment.redirected(sys.meta_path, sys.modules)
+        odd: dict[str, None] = {}
+        for root in roots:
+            served, unserved = environment.sources(table, root)
+            found += [path for path in served if path not in found]
+            odd |= dict.fromkeys(unserved)
         self.notes += [
             f"module {name!r} is installed here by an import hook from a folder of another name;"
             " the far side can't import it unless it is installed there"
             for name in odd
         ]
-        return [*found, *(path for path in served if path not in found)]
+        return found
 
     def _arguments(self) -> list[str]:
         """Give the far session's command line: this one's, less editors' reporters and coverage."""
@@ -403,6 +452,13 @@ class Shipping:
             if value:
                 return int(getattr(logging, str(value).upper(), value))
         return logging.getLogger().level
+
+
+def _requires(name: str) -> list[str] | None:
+    """Give the requirements of an installed package; ``None`` where it is not installed."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, *editables.BROKEN):
+        return importlib.metadata.requires(name)
+    return None
 
 
 def _needs(shape: Shape, *, named: bool) -> orders.Needs:

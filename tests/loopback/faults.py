@@ -47,6 +47,7 @@ class Faults:
     dropped: set[int] = field(default_factory=set)  # chunks by index, lost on their way
     doubled: set[int] = field(default_factory=set)  # chunks that arrive twice
     cuts: list[int] = field(default_factory=list)  # chunks after which the stream breaks, once
+    deaf: bool = False  # a stream that was opened for one attempt brings nothing of later ones
     twice: int = 0  # of the next deliveries of an input, so many are made to two containers
     tamper_chunk: Callable[[Message], Message] | None = None
     tamper_output: Callable[[Message], Message] | None = None

@@ -52,7 +52,8 @@ def test_a_backends_own_price_stands_between_the_users() -> None:
     asked = Rate(9.0, "2026-01-01", "a page", 60.0)
     assert cost.find_rate("cloud:A", ONE, {}, asked) is asked
     assert cost.find_rate("cloud:A", ONE, {"cloud": 1.0}, asked) is asked
-    assert cost.find_rate("cloud:A", ONE, {"cloud:A": 1.0}, asked) == Rate(1.0, source=cost.OWN)
+    own = Rate(1.0, source=cost.OWN, after=60.0)
+    assert cost.find_rate("cloud:A", ONE, {"cloud:A": 1.0}, asked) == own
 
 
 def test_of_several_types_the_dearest_is_the_price() -> None:

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Tree(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The files of the project: a list of them, which the far side may have already.
+    """Files of the user's side: a list of them, which the far side may have already.
 
     :ivar digest: of the list, a :class:`~pytest_remotegpu.manifest.Manifest`.
     :ivar manifest: the list itself, compressed with zlib; empty where it is to be asked for.
@@ -39,6 +39,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     :ivar delta: what makes this list of that one.
     :ivar project: names the project, so that its tree is found again.
     :ivar name: of the folder that holds the files.
+    :ivar root: that folder on the sending side, where it is not the order's own.
     """
 
     digest: str
@@ -48,6 +49,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     delta: bytes = b""
     project: str = ""
     name: str = ""
+    root: str = ""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,6 +162,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     :ivar max_artifact: bytes that the artifacts of one test may take.
     :ivar payload: a cloudpickle of what only the runner may open.
     :ivar run: the first stretch.
+    :ivar further: files to lay out beside the tree: of packages that lie elsewhere.
     """
 
     worker: str
@@ -177,6 +180,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     site: Site = Site()
     needs: Needs = Needs()
     limits: Limits = Limits()
+    further: list[Tree] = []
 
 
 class Follows(msgspec.Struct, frozen=True, array_like=True, tag="follows"):

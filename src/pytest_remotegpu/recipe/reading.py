@@ -6,6 +6,7 @@ before anything is rented.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -22,6 +23,7 @@ from pytest_remotegpu.recipe.needs import Here, admits_python, own_requirements
 from pytest_remotegpu.recipe.pyproject import Pyproject
 from pytest_remotegpu.recipe.requirements import Reader, parsed, read_text
 from pytest_remotegpu.recipe.values import Files, Recipe, UvProject
+from pytest_remotegpu.recipe.workspace import members_called
 
 __all__ = ["read"]
 
@@ -191,22 +193,40 @@ class _Reading:
                 f"{path} leaves its dependencies to its build, so they are not known; list them in "
                 "a requirements file and name that in remotegpu_requirements"
             )
-        lines = project.requirements(extras, groups)
-        sources = {canonicalize_name(str(name)) for name in project.tool_uv.get("sources", {})}
-        redirected = sorted(
-            {
-                canonicalize_name(requirement.name)
-                for requirement in map(parsed, lines)
-                if requirement is not None
-            }
-            & sources - {ourselves.OURS}
-        )
+        lines = []
+        redirected = set()
+        for line in project.requirements(extras, groups):
+            requirement = parsed(line)
+            name = "" if requirement is None else canonicalize_name(requirement.name)
+            if requirement is None or name not in project.uv_sources or name == ourselves.OURS:
+                lines.append(line)
+            elif (folder := self._folder_of(name, project, path)) is not None:
+                # its code travels, and what a registry has of that name is another project's
+                wanted = {canonicalize_name(extra) for extra in requirement.extras}
+                lines += self._depends(folder, frozenset(wanted))
+            else:
+                lines.append(line)
+                redirected.add(name)
         if redirected:
             self.notes.append(
-                f"{path} says with [tool.uv.sources] where {', '.join(redirected)} come from, "
-                "which only a uv.lock makes exact; run uv lock"
+                f"{path} says with [tool.uv.sources] where {', '.join(sorted(redirected))} come "
+                "from, which only a uv.lock makes exact; run uv lock"
             )
         return lines
+
+    def _folder_of(self, name: str, project: Pyproject, path: str) -> Path | None:
+        """Give the folder from which a requirement comes, where it is one here.
+
+        :param path: of the file that says so.
+        """
+        here = Path(os.path.normpath(self._root / path)).parent
+        for source in project.uv_sources[name]:
+            if "path" in source:
+                folder = Path(os.path.normpath(here / str(source["path"])))
+                return folder if folder.is_dir() else None
+            if source.get("workspace") is True:
+                return next(members_called(name, here), None)
+        return None
 
     def _depends(self, folder: Path, extras: frozenset[str]) -> list[str]:
         """Give what the code in a folder depends on, for a line such as ``-e .``."""

@@ -21,10 +21,11 @@ behind. Nothing stays behind silently, except what git ignores: `Snapshot.left_o
 `Snapshot.why_left_out` answers for both.
 """
 
+from pytest_remotegpu.snapshot.git import checkout_of
 from pytest_remotegpu.snapshot.packing import Gone, Packed, Piece, pack
 from pytest_remotegpu.snapshot.revision import Asked, check_out, resolve
 from pytest_remotegpu.snapshot.taking import take
 from pytest_remotegpu.snapshot.values import Entry, Rules, Snapshot, SnapshotError
 
 __all__ = ["Asked", "Entry", "Gone", "Packed", "Piece", "Rules", "Snapshot", "SnapshotError"]
-__all__ += ["check_out", "pack", "resolve", "take"]
+__all__ += ["check_out", "checkout_of", "pack", "resolve", "take"]

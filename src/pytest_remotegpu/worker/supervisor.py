@@ -18,7 +18,7 @@ from typing import Any, Final
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
-from pytest_remotegpu.worker import artifacts, process, site, source, start, watch
+from pytest_remotegpu.worker import artifacts, process, site, sources, start, watch
 from pytest_remotegpu.worker.client import Client
 from pytest_remotegpu.worker.hold import POLL, Hold
 from pytest_remotegpu.worker.restarts import Restarts
@@ -52,7 +52,7 @@ class Supervisor:
         self._starter = starter
         self._selector = selectors.DefaultSelector()
         self._order: orders.Order | None = None
-        self._source: source.Source | None = None
+        self._source: sources.Sources | None = None
         self._runner: RunnerHandle | None = None
         self._stretches = Stretches()
         self._restarts = Restarts()
@@ -215,7 +215,7 @@ class Supervisor:
     def _begin_when_complete(self, *came: orders.Blob | orders.Pack) -> None:
         try:
             if self._source is None:
-                self._source = source.of(self._order, self._scratch)
+                self._source = sources.of(self._order, self._scratch)
             if self._source is not None and not self._source.go_on(self._emit, *came):
                 return
         except (OSError, RemoteGpuError) as error:
@@ -313,7 +313,7 @@ class Supervisor:
         self._selector.register(runner.channel, selectors.EVENT_READ, self._read_runner)
         for fd in runner.outputs:
             self._selector.register(fd, selectors.EVENT_READ, self._read_runner_first)
-        locks = [*self._hold.locks, *source.locks(self._source)]
+        locks = [*self._hold.locks, *sources.locks(self._source)]
         if pid := self._starter.start(runner.ends, locks):
             runner.started(pid)
 
@@ -324,11 +324,11 @@ class Supervisor:
             devices=hold.visible(),
             pretend=self._pretend,
             artifacts=self._kept,
-            root=str(self._source.root) if self._source is not None else order.root,
             caches=hold.caches(),
             barred=self._restarts.barred,
         )
-        return site.for_runner(order, self._stretches.run, there)
+        folders = sources.folders(self._source, order.root)
+        return site.for_runner(order, self._stretches.run, there, *folders)
 
     def _read_starter(self) -> None:
         for said in self._starter.read():

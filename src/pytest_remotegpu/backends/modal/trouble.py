@@ -80,7 +80,7 @@ MEANINGS: Final[tuple[tuple[str, Kind, str, str], ...]] = (
             "in this environment (MODAL_ENVIRONMENT)"
         ),
     ),
-    ("InternalFailure", "lost", "the container was lost, more than once: {said}", RETRY),
+    ("InternalFailure", "lost", "Modal has lost the container: {said}", RETRY),
     ("OutputExpiredError", "infra", "Modal has thrown the results away: {said}", RETRY),
     ("DeserializationError", "infra", BAD_TALK, RETRY),
     ("SerializationError", "infra", BAD_TALK, RETRY),
