@@ -455,6 +455,8 @@ class FarSide:
         self.summary.workers = self.spending.close()
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
+        for note in self._artifacts.close():
+            self.summary.note(note)
         self.summary.artifacts = self._artifacts.count
         self.summary.artifact_names = self._artifacts.names()
         self.summary.artifacts_dir = str(self._artifacts.root)

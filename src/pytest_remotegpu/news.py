@@ -86,7 +86,9 @@ class News:
             events.Warned: self._take_warning,
             events.Live: self._take_live,
             events.Log: self._take_log,
+            events.Started: self._take_start,
             events.Artifact: self._take_artifact,
+            events.Dropped: self._drop_artifact,
             events.Junit: self._take_junit,
             events.Wants: self._take_wants,
             events.Need: self._take_need,
@@ -176,6 +178,16 @@ class News:
         self._live.end(worker.name)
         lane.take([event])
         self._replayer.replay_ready()
+
+    def _take_start(self, lane: Lane, worker: Worker, _c: Controller, event: Any) -> None:
+        """Let a test begin; where another worker had it before, without what came from there."""
+        lane.take([event])
+        self._artifacts.begin(lane.test(event.item).item.nodeid, worker.nonce)
+
+    def _drop_artifact(
+        self, lane: Lane, worker: Worker, _c: Controller, event: events.Dropped
+    ) -> None:
+        self._artifacts.drop(lane.open_test(event.item).item.nodeid, event, worker.nonce)
 
     def _take_artifact(
         self, lane: Lane, worker: Worker, _c: Controller, event: events.Artifact

@@ -339,6 +339,9 @@ class Runner:
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
             sys.stderr.flush()
+        if artifacts.asked(self.site.artifacts, place):
+            self.emitter.flush(waits=True)  # the supervisor sends no more of them by itself
+            self.inbox.wait_until_shown()
         for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
             self.emitter.put(event)
             if isinstance(event, events.Artifact) and len(event.data) > 2**16:
