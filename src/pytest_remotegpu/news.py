@@ -19,6 +19,7 @@ from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.controller import Controller, Lost, Said, Worker
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError
 from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.incoming import Incoming
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.outputs import Artifacts
 from pytest_remotegpu.pool import Serves
@@ -76,6 +77,8 @@ class News:
         self._spending = spending
         self._debug = debug
         self._live = terminal.LiveOutput(config)
+        self._incoming = Incoming(config)
+        config.pluginmanager.register(self._incoming, terminal.MOVING)
         self._failed_files: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
         self._needed: Counter[tuple[str, str]] = Counter()
@@ -113,6 +116,7 @@ class News:
         lane = next((lane for lane in lanes if lane.worker is said.worker), None)
         if isinstance(said.what, Lost):
             self._live.end(said.worker.name)
+            self._incoming.end(said.worker.name)
         self._timeline.take(said)
         self._tell(said)
         if lane is None:
@@ -188,11 +192,14 @@ class News:
         self, lane: Lane, worker: Worker, _c: Controller, event: events.Dropped
     ) -> None:
         self._artifacts.drop(lane.open_test(event.item).item.nodeid, event, worker.nonce)
+        self._incoming.end(worker.name)
 
     def _take_artifact(
         self, lane: Lane, worker: Worker, _c: Controller, event: events.Artifact
     ) -> None:
-        self._artifacts.take(lane.open_test(event.item).item.nodeid, event, worker.nonce)
+        nodeid = lane.open_test(event.item).item.nodeid
+        self._artifacts.take(nodeid, event, worker.nonce)
+        self._incoming.take(worker.name, nodeid, len(event.data), event.left)
         for trouble in self._artifacts.troubles:
             self._summary.note(trouble)
 
