@@ -61,12 +61,13 @@ def test_a_container_goes(
     assert blow == "preempt" or "lost" in said(result)
 
 
+@pytest.mark.timeout(150)
 def test_containers_go_again_and_again(
     pytester: pytest.Pytester, service: LoopbackModal, ran: Path
 ) -> None:
-    """A bounded number of times; then each test is an error that says why."""
+    """A bounded number of times, with longer and longer waits; then each test is an error."""
     service.faults.lose(after=0, times=50)
-    result = run(pytester, T4)
+    result = pytester.runpytest_subprocess(T4, timeout=120)
     assert result.ret == 1
     result.assert_outcomes(errors=5)
     assert numbers(ran) == []

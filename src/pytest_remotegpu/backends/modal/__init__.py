@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_remotegpu.backends.base import Backend, Channel, Environment, Price, Site, Wanted
 from pytest_remotegpu.backends.modal import spec, table
+from pytest_remotegpu.backends.modal.losses import Losses
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError, SpecError, UsageError
@@ -49,7 +50,6 @@ SIGNING_IN: Final = 30.0
 LAST_LINES: Final = 12
 """Lines of an image's build that are shown where it fails."""
 WIDE: Final = "200"
-MOST_BACKOFF: Final = 300.0
 NEEDS: Final = ("cloudpickle", "msgspec", "nvidia-ml-py", "pluggy", "pytest")
 PRELOAD: Final = ("torch", "numpy")
 
@@ -67,6 +67,7 @@ class Courier(StdioChannel):
         self._end: dict[str, str] = {}
         self._diagnosis = ""
         self._container = ""
+        self._called = time.monotonic()
         super().__init__([python, "-P", "-m", COURIER], variables)
 
     def _listen(self) -> None:
@@ -115,6 +116,7 @@ class Courier(StdioChannel):
 
     def call(self, order: dict[str, Any]) -> None:
         """Say what is to be called; the first piece that is sent begins it."""
+        self._called = time.monotonic()
         super().send(json.dumps(order).encode() + b"\n")
 
     def send(self, data: bytes) -> None:
@@ -130,13 +132,14 @@ class Courier(StdioChannel):
         :raises UsageError: where the service refuses what was asked for.
         :raises FarSideError: where no test can run.
         """
-        said = False
+        spoke = 0.0
         for data in super().frames():
-            said = True
+            spoke = spoke or time.monotonic()
             yield data
         self._listener.join(5.0)
         self.passing = self._end.get("end") == "lost"
-        self._backend.ended(lost=self.passing, early=not said)
+        worked = time.monotonic() - spoke if spoke else 0.0
+        self._backend.ended(self._called, lost=self.passing, worked=worked)
         self._raise_end()
 
     def diagnosis(self) -> str:
@@ -171,7 +174,7 @@ class Modal:
         self._spare: Courier | None = None
         # tests may change it; and what the SDK tells of a build should not be cut in lines
         self._variables = {**os.environ, "COLUMNS": WIDE}
-        self._losses = 0
+        self._losses = Losses()
         self._began = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -253,7 +256,7 @@ class Modal:
             "idle": self._idle,
             "ephemeral": self._site.ephemeral,
             "wait": self._site.wait,
-            "delay": min(MOST_BACKOFF, 2.0 ** (self._losses - 1)) if self._losses else 0.0,
+            "delay": self._losses.delay,
             "preload": [*PRELOAD, *self._site.preload],
             "secrets": list(recipe.secrets),
             "volumes": {volume.path: (volume.name, volume.read_only) for volume in recipe.volumes},
@@ -296,14 +299,13 @@ class Modal:
                 lines.append(self._lines.get_nowait())
         return lines
 
-    def ended(self, *, lost: bool, early: bool) -> None:
+    def ended(self, called: float, *, lost: bool, worked: float) -> None:
         """Take note of how a call ended: after losses in a row the next one waits longer.
 
-        :param early: whether no worker has spoken; else the row begins anew.
+        :param called: when it was made. :param worked: for how many seconds its container spoke.
         """
         with self._lock:
-            before = self._losses if early else 0
-            self._losses = before + 1 if lost else 0
+            self._losses.ended(called, time.monotonic(), lost=lost, worked=worked)
 
     def price(self, shape: Shape) -> Price | None:
         """Give the price of one container, by the dearest type that it may get."""
