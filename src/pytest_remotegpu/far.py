@@ -455,6 +455,8 @@ class FarSide:
         self.summary.workers = self.spending.close()
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
+        contexts = bool(self._config.getoption("cov_context", None))
+        self.news.covered.close(contexts=contexts)
         for note in self._artifacts.close():
             self.summary.note(note)
         self.summary.artifacts = self._artifacts.count

@@ -6,6 +6,7 @@ Hands the others to their lane; must not decide what becomes of a test.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ import pytest
 from pytest_remotegpu import software, terminal
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.controller import Controller, Lost, Said, Worker
+from pytest_remotegpu.covered import Covered
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.incoming import Incoming
@@ -76,6 +78,7 @@ class News:
         self._timeline = timeline
         self._spending = spending
         self._debug = debug
+        self.covered = Covered([str(config.rootpath), *sys.path], lambda: shipping.measures)
         self._live = terminal.LiveOutput(config)
         self._incoming = Incoming(config)
         config.pluginmanager.register(self._incoming, terminal.MOVING)
@@ -92,6 +95,7 @@ class News:
             events.Started: self._take_start,
             events.Artifact: self._take_artifact,
             events.Dropped: self._drop_artifact,
+            events.Covered: lambda _l, _w, _c, event: self.covered.take(event),
             events.Junit: self._take_junit,
             events.Wants: self._take_wants,
             events.Need: self._take_need,

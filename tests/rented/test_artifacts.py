@@ -134,3 +134,39 @@ def test_an_attempt_without_files_leaves_none_of_the_lost_one(
     assert status == 0, session.text
     assert kept(root) == {}
     assert "artifacts: " not in session.text
+
+
+def test_lines_that_ran_in_a_container(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    """They are counted under the names of the files here, also of a test before a crash."""
+    pytest.importorskip("pytest_cov", reason="needs pytest-cov: pip install pytest-cov")
+    pytester.makepyfile(
+        lib="""
+        def before():
+            return 1
+
+        def crashed():
+            return 2
+
+        def after():
+            return 3
+
+        def never():
+            return 4
+        """,
+        test_it="""
+        import os, pytest, lib
+
+        pytestmark = pytest.mark.gpu
+
+        def test_before(): lib.before()
+
+        def test_crashes():
+            os._exit(lib.crashed())
+
+        def test_after(): lib.after()
+        """,
+    )
+    result = run(pytester, T4, "--cov=lib", "--cov-report=term-missing")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.re_match_lines([r"lib\.py +8 +2 +75% +5, 11"])
+    assert len(service.calls) == 1

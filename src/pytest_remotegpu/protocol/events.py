@@ -23,6 +23,7 @@ __all__ = [
     "Batch",
     "CollectFailed",
     "Collected",
+    "Covered",
     "Crashed",
     "Dropped",
     "Ended",
@@ -168,6 +169,14 @@ class Dropped(_Event, frozen=True, tag=29):
 
     item: Place
     name: plain.Text
+
+
+class Covered(_Event, frozen=True, tag=30):
+    """What has run of a file: numbers of lines, or pairs of them where ``arcs`` says so."""
+
+    path: plain.Text
+    numbers: list[int]
+    arcs: bool
 
 
 class CollectFailed(_Event, frozen=True, tag=11):
@@ -333,6 +342,7 @@ Event = (
     | Log
     | Artifact
     | Dropped
+    | Covered
     | CollectFailed
     | NotFound
     | SkippedThere
