@@ -26,8 +26,8 @@ FIRST: Final = 5.0
 """Seconds after which a log has its first line, where nothing moves."""
 EACH: Final = 30.0
 """Seconds between two lines of a log."""
-BAR: Final = 20
-NARROW: Final = 40
+BAR: Final = 12
+NARROW: Final = 15
 """Columns that a test's name has in any case."""
 
 
@@ -159,7 +159,7 @@ def line(nodeid: str, done: int, total: int, seconds: float, width: int) -> str:
     room = max(width - len(tail) - len("artifacts of "), NARROW)
     name = nodeid if len(nodeid) <= room else f"...{nodeid[3 - room :]}"
     if len(name) + len(tail) + len("artifacts of ") > width:
-        return f"artifacts: {amount}"
+        return f"artifacts{tail}"[:width]
     return f"artifacts of {name}{tail}"
 
 

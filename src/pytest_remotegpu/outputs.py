@@ -124,6 +124,11 @@ class Artifacts:
             for name in received.whole
         )
 
+    def folder(self, nodeid: str) -> Path | None:
+        """Give the folder of a test's files, where a whole one has come."""
+        received = self._tests.get(nodeid)
+        return self.root / folder_name(nodeid) if received is not None and received.whole else None
+
     def begin(self, nodeid: str, attempt: str) -> None:
         """Take away what an earlier attempt at a test has sent, since another one begins."""
         if nodeid in self._tests:
