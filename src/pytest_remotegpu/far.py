@@ -126,6 +126,8 @@ class FarSide:
 
     def _on_ready(self, test: Shipped) -> None:
         """Let a verdict be shown; under pytest-xdist it waits until its test is asked for."""
+        if (kept := self._artifacts.folder(test.item.nodeid)) is not None:
+            test.tell("remotegpu_artifacts", _below(kept, self._config.rootpath))
         if not test.verdict:
             self._durations.note(test.item.nodeid, test.seconds)
         if not self._shipping.sender.worker:
@@ -457,6 +459,15 @@ class FarSide:
         self.summary.workers = self.spending.close()
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
+        contexts = bool(self._config.getoption("cov_context", None))
+        self.news.covered.close(contexts=contexts)
+        for note in self._artifacts.close():
+            self.summary.note(note)
         self.summary.artifacts = self._artifacts.count
         self.summary.artifact_names = self._artifacts.names()
         self.summary.artifacts_dir = str(self._artifacts.root)
+
+
+def _below(path: Path, root: Path) -> str:
+    """Name a path as seen from the project's root, where it lies below that."""
+    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()

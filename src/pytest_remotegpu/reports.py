@@ -217,8 +217,13 @@ class Shipped:
         found.append(("remotegpu_peak_reserved", event.reserved))
         if event.leaked > 0:
             found.append(("remotegpu_leaked", event.leaked))
+        for name, value in found:
+            self.tell(name, value)
+
+    def tell(self, name: str, value: object) -> None:
+        """Add to the user properties of its reports."""
         for report in self.reports:
-            report.user_properties += found
+            report.user_properties.append((name, value))
 
     def complete(self) -> bool:
         """Say whether the last attempt at the test has each phase, once and in order, to its end.

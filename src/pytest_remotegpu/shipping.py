@@ -21,7 +21,7 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import editables, environment, missing, snapshot, trees
+from pytest_remotegpu import covered, editables, environment, missing, snapshot, trees
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
@@ -121,6 +121,7 @@ class Shipping:
             for name, value in vars(config.option).items()
         }
         self.notes: list[str] = []
+        self.measures = False
 
     def take_snapshot(self) -> None:
         """List the project's files where they have to travel.
@@ -361,7 +362,14 @@ class Shipping:
             shown_worker=self.sender.worker,
             shown_argv=self.sender.argv or self.start.argv,
             python=environment.interpreter_options(sys.orig_argv),
+            coverage=self._coverage(),
         )
+
+    def _coverage(self) -> orders.Coverage | None:
+        """Say what of the tests' code is to be measured there: what is measured here."""
+        asked = covered.wanted(by_pytest_cov=self._config.pluginmanager.has_plugin("_cov"))
+        self.measures = self.measures or asked is not None
+        return asked
 
     def _import_path(self) -> list[str]:
         """Give the entries of the import path in what is sent, those of editable installs too."""

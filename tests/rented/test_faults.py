@@ -75,14 +75,15 @@ def test_a_container_goes_before_it_begins(
     assert blow == "preempt" or len(service.containers) == 2
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("after", [0, "claim"])
 def test_containers_go_again_and_again(
     pytester: pytest.Pytester, service: LoopbackModal, ran: Path, after: Any
 ) -> None:
-    """A bounded number of times; then each test is an error that says why."""
+    """A bounded number of times, with longer and longer waits; then each test is an error."""
     service.faults.lose(after=after, times=50)
     service.limits.crashes_of_input = 2  # a container takes long to start on a busy machine
-    result = run(pytester, T4)
+    result = pytester.runpytest_subprocess(T4, timeout=120)
     assert result.ret == 1
     result.assert_outcomes(errors=5)
     assert numbers(ran) == []

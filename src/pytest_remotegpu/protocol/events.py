@@ -23,7 +23,9 @@ __all__ = [
     "Batch",
     "CollectFailed",
     "Collected",
+    "Covered",
     "Crashed",
+    "Dropped",
     "Ended",
     "Event",
     "Exited",
@@ -148,12 +150,33 @@ class Log(_Event, frozen=True, tag=9):
 
 
 class Artifact(_Event, frozen=True, tag=10):
-    """A piece of a file that a test left in its ``artifacts_dir``; ``last`` ends the file."""
+    """A piece of a file that a test left in its ``artifacts_dir``; ``last`` ends the file.
+
+    :ivar first: whether the file begins with it, whatever has come of it before.
+    :ivar left: how many bytes are still to come after it, of this file and those that follow.
+    """
 
     item: Place
     name: plain.Text
     data: bytes
     last: bool = True
+    first: bool = False
+    left: Place = 0
+
+
+class Dropped(_Event, frozen=True, tag=29):
+    """A file that came while the test ran is there no more, or comes again in another form."""
+
+    item: Place
+    name: plain.Text
+
+
+class Covered(_Event, frozen=True, tag=30):
+    """What has run of a file: numbers of lines, or pairs of them where ``arcs`` says so."""
+
+    path: plain.Text
+    numbers: list[int]
+    arcs: bool
 
 
 class CollectFailed(_Event, frozen=True, tag=11):
@@ -318,6 +341,8 @@ Event = (
     | Live
     | Log
     | Artifact
+    | Dropped
+    | Covered
     | CollectFailed
     | NotFound
     | SkippedThere

@@ -85,6 +85,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     shown_worker: str = ""
     shown_argv: list[str] = []
     python: list[str] = []
+    coverage: Coverage | None = None
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What coverage.py is to measure.
+
+    :ivar branch: whether arcs are meant, not lines. :ivar what: the options of its class that say
+        which files. :ivar concurrency: how tests run things side by side.
+    """
+
+    branch: bool = False
+    what: dict[str, list[str]] = {}
+    concurrency: list[str] = []
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ from pytest_remotegpu.worker import (
     surroundings,
     uncaptured,
 )
+from pytest_remotegpu.worker.covering import Covering
 from pytest_remotegpu.worker.emit import Emitter, ReportSender
 from pytest_remotegpu.worker.following import Following
 from pytest_remotegpu.worker.gpu_state import GpuState
@@ -127,6 +128,7 @@ class Runner:
         self.sender: ReportSender
         self.matcher: rebuild.Matcher
         self.gpus = GpuState()
+        self.covering = Covering(self.options.coverage, self.site.root, order.root)
         self.payload: dict[str, Any] = {}
         self.current = -1
         self.following: Following
@@ -339,10 +341,15 @@ class Runner:
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
             sys.stderr.flush()
+        if artifacts.asked(self.site.artifacts, place):
+            self.emitter.flush(waits=True)  # the supervisor sends no more of them by itself
+            self.inbox.wait_until_shown()
         for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
             self.emitter.put(event)
             if isinstance(event, events.Artifact) and len(event.data) > 2**16:
                 self.emitter.flush()
+        for told in self.covering.news():
+            self.emitter.put(told)
         self._look_at_gpus(place, item, following)
         self.emitter.put(events.Finished(place))
         self.emitter.current = -1
@@ -474,7 +481,10 @@ def main(fd: int, stacks: int, locks: Sequence[int] = (), said: bytes = b"") -> 
         interpreter.become(order.options.python, variables, heard, [fd, stacks, *locks])
     inbox.said = None
     surroundings.settle_in(order)
-    failed = _session(Runner(order, emitter, inbox), emitter)
+    runner = Runner(order, emitter, inbox)
+    failed = _session(runner, emitter)
+    for told in runner.covering.news(last=True):
+        emitter.put(told)
     with contextlib.suppress(AttributeError, ValueError, OSError):
         sys.stdout.flush()
         sys.stderr.flush()

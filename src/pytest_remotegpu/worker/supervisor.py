@@ -18,8 +18,9 @@ from typing import Any, Final
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
-from pytest_remotegpu.worker import artifacts, process, site, sources, start, watch
+from pytest_remotegpu.worker import process, site, sources, start, watch
 from pytest_remotegpu.worker.client import Client
+from pytest_remotegpu.worker.early import Early
 from pytest_remotegpu.worker.hold import POLL, Hold
 from pytest_remotegpu.worker.restarts import Restarts
 from pytest_remotegpu.worker.run import RunnerHandle
@@ -48,6 +49,7 @@ class Supervisor:
     ) -> None:
         self._pretend, self._cards = site.look()
         self._client = Client(inward, outward, site.hello(self._pretend, self._cards))
+        self._emit = self._client.emit
         self._scratch, self._kept = scratch, str(Path(scratch, "artifacts"))
         self._starter = starter
         self._selector = selectors.DefaultSelector()
@@ -61,6 +63,7 @@ class Supervisor:
         self._finishing = self._wants_runner = self._gives_way = False
         self._idle_since = 0.0
         self._watch = Watch(orders.Limits())
+        self._early = Early(self._kept, 0, self._emit)
         self._limit = ""
         self._asked_at = 0.0
 
@@ -92,13 +95,15 @@ class Supervisor:
         else:
             self._keep_time()
             self._keep_cards()
+            self._early.turn(-1 if self._runner is None else self._runner.current)
 
     def _patience(self) -> float | None:
         times = [0.02] if self._starter.polls else []
         if self._stop_at is not None:
             times.append(max(self._stop_at - time.monotonic(), 0.0))
-        if self._runner is not None and (left := self._watch.patience()) is not None:
-            times.append(left)
+        if self._runner is not None:
+            both = self._watch.patience(), self._early.patience()
+            times += [left for left in both if left is not None]
         if self._wants_runner or self._at_rest():
             times.append(POLL)
         return min(times, default=None)
@@ -161,9 +166,6 @@ class Supervisor:
 
     # towards the user's side
 
-    def _emit(self, *said: events.Event) -> None:
-        self._client.emit(*said)
-
     def _finish(self, text: str = "") -> None:
         self._client.finish(text)
 
@@ -182,9 +184,9 @@ class Supervisor:
         match message:
             case orders.Order():
                 self._take_order(message)
-            case orders.Run():
-                self._take_run(message)
-            case orders.Follows() | orders.Withdraw():
+            case orders.Run() if not self._stretches.open:
+                self._begin(message)
+            case orders.Run() | orders.Follows() | orders.Withdraw():
                 self._change(message)
             case orders.Blob() | orders.Pack() if self._source is not None:
                 self._begin_when_complete(message)
@@ -201,6 +203,7 @@ class Supervisor:
         self._stretches.begin(order.run)
         self._starter.keep_out(order.root if order.tree is None else "")
         self._watch = Watch(order.limits)
+        self._early = Early(self._kept, order.max_artifact, self._emit)
         try:
             self._hold = Hold(order, self._cards, self._pretend, self._emit)
         except FarSideError as error:
@@ -222,9 +225,6 @@ class Supervisor:
             self._refuse(f"the project's files can't be laid out there: {error}")
         else:
             self._start_runner()
-
-    def _take_run(self, run: orders.Run) -> None:
-        self._change(run) if self._stretches.open else self._begin(run)
 
     def _change(self, message: orders.Run | orders.Follows | orders.Withdraw) -> None:
         """Take in what becomes of the stretches; the runner is told what concerns its own."""
@@ -374,12 +374,12 @@ class Supervisor:
         self._read_outputs()
 
     def _pass_batch(self, batch: events.Batch) -> None:
-        encoded = batch.events
         if self._runner is None or self._runner.late:
             return
         if batch.count:
-            self._client.pass_on(encoded, batch.count)
-        if batch.waits and self._runner is not None:
+            self._client.pass_on(batch.events, batch.count)
+        if batch.waits:
+            self._early.settle()
             self._runner.send(orders.Shown())
         if batch.stretch_ended:
             self._next_stretch()
@@ -395,8 +395,8 @@ class Supervisor:
         for fd, stream in list(self._runner.outputs.items()):
             data = self._runner.read_output(fd)
             if data and self._order is not None and self._order.options.live:
-                for at in range(0, len(data), 2**20):
-                    self._emit(events.Live(stream, data[at : at + 2**20]))
+                parts = [data[at : at + 2**20] for at in range(0, len(data), 2**20)]
+                self._emit(*(events.Live(stream, part) for part in parts))
             elif not data and self._runner.closed:
                 self._unregister(fd)
 
@@ -435,9 +435,8 @@ class Supervisor:
     def _judge(self, runner: RunnerHandle, end: start.End) -> None:
         """Say what the unforeseen end of a runner means."""
         if runner.current >= 0:
-            assert self._order is not None
-            found = artifacts.collect(self._kept, runner.current, self._order.max_artifact)
-            self._emit(*found, runner.crash(end.status, end.peak_rss_kib))
+            left = self._early.rest(runner.current)
+            self._emit(*left, runner.crash(end.status, end.peak_rss_kib))
             runner.failures += 1
             runner.following = runner.current + 1
             self._restarts.progressed()

@@ -31,6 +31,7 @@ from pytest_remotegpu.backends.base import (
     Wanted,
 )
 from pytest_remotegpu.backends.modal import examining, rates, spec, table, trouble
+from pytest_remotegpu.backends.modal.losses import Losses
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError, UnreadyError, UsageError
@@ -59,7 +60,6 @@ SIGNING_IN: Final = 30.0
 LAST_LINES: Final = 12
 """Lines of an image's build that are shown where it fails."""
 WIDE: Final = "200"
-MOST_BACKOFF: Final = 300.0
 NEEDS: Final = ("cloudpickle", "msgspec", "nvidia-ml-py", "pluggy", "pytest")
 PRELOAD: Final = ("torch", "numpy")
 
@@ -78,6 +78,7 @@ class Courier(StdioChannel):
         self._diagnosis = ""
         self._container = ""
         asks = [RATES] if backend.wants_rates() else []
+        self._called = time.monotonic()
         super().__init__([python, "-P", "-m", COURIER, *asks], variables)
 
     def _listen(self) -> None:
@@ -130,6 +131,7 @@ class Courier(StdioChannel):
 
     def call(self, order: dict[str, Any]) -> None:
         """Say what is to be called; the first piece that is sent begins it."""
+        self._called = time.monotonic()
         super().send(json.dumps(order).encode() + b"\n")
 
     def send(self, data: bytes) -> None:
@@ -145,13 +147,14 @@ class Courier(StdioChannel):
         :raises UsageError: where the service refuses what was asked for.
         :raises FarSideError: where no test can run.
         """
-        said = False
+        spoke = 0.0
         for data in super().frames():
-            said = True
+            spoke = spoke or time.monotonic()
             yield data
         self._listener.join(5.0)
         self.passing = self._end.get("end") == "lost"
-        self._backend.ended(lost=self.passing, early=not said)
+        worked = time.monotonic() - spoke if spoke else 0.0
+        self._backend.ended(self._called, lost=self.passing, worked=worked)
         self._raise_end()
 
     @property
@@ -195,7 +198,7 @@ class Modal:
         self._variables = {**os.environ, "COLUMNS": WIDE}
         self._rates = rates.known(self._variables, _today())
         self._asks_rates = rates.due(self._rates, _today())
-        self._losses = 0
+        self._losses = Losses()
         self._noted = False
         self._began = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -290,7 +293,7 @@ class Modal:
             "idle": self._idle,
             "ephemeral": self._site.ephemeral,
             "wait": self._site.wait,
-            "delay": min(MOST_BACKOFF, 2.0 ** (self._losses - 1)) if self._losses else 0.0,
+            "delay": self._losses.delay,
             "preload": [*PRELOAD, *self._site.preload],
             "secrets": list(recipe.secrets),
             "volumes": {volume.path: (volume.name, volume.read_only) for volume in recipe.volumes},
@@ -333,14 +336,13 @@ class Modal:
                 lines.append(self._lines.get_nowait())
         return lines
 
-    def ended(self, *, lost: bool, early: bool) -> None:
+    def ended(self, called: float, *, lost: bool, worked: float) -> None:
         """Take note of how a call ended: after losses in a row the next one waits longer.
 
-        :param early: whether no worker has spoken; else the row begins anew.
+        :param called: when it was made. :param worked: for how many seconds its container spoke.
         """
         with self._lock:
-            before = self._losses if early else 0
-            self._losses = before + 1 if lost else 0
+            self._losses.ended(called, time.monotonic(), lost=lost, worked=worked)
 
     def wants_rates(self) -> bool:
         """Say whether a courier is to ask for the workspace's rates: one of them, once a day."""
