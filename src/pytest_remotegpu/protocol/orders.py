@@ -11,6 +11,7 @@ import msgspec
 
 __all__ = [
     "Blob",
+    "Chosen",
     "Finish",
     "Follows",
     "Limits",
@@ -159,7 +160,8 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     :ivar options: how the runner's session is to be. :ivar site: for the runner, by its supervisor.
     :ivar max_artifact: bytes that the artifacts of one test may take.
     :ivar payload: a cloudpickle of what only the runner may open.
-    :ivar run: the first stretch.
+    :ivar run: the first stretch. :ivar collects: whether the files' trees are to be told, and the
+        tests come later, as ``Chosen``.
     """
 
     worker: str
@@ -177,6 +179,17 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     site: Site = Site()
     needs: Needs = Needs()
     limits: Limits = Limits()
+    collects: bool = False
+
+
+class Chosen(msgspec.Struct, frozen=True, array_like=True, tag="chosen"):
+    """The tests of an order that was to collect first: what is in an order's fields of these names.
+
+    The files stay those that have been collected.
+    """
+
+    payload: bytes
+    limits: Limits
 
 
 class Follows(msgspec.Struct, frozen=True, array_like=True, tag="follows"):
@@ -244,4 +257,4 @@ class Pack(msgspec.Struct, frozen=True, array_like=True, tag="pack"):
     data: bytes
 
 
-Message = Order | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown
+Message = Order | Chosen | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown

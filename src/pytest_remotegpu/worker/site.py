@@ -18,7 +18,7 @@ from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.worker import versions
 
-__all__ = ["for_runner", "hello", "look", "sweep"]
+__all__ = ["chosen", "for_runner", "hello", "look", "sweep"]
 
 PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
 
@@ -54,6 +54,13 @@ def for_runner(order: orders.Order, run: orders.Run, site: orders.Site) -> order
     options = msgspec.structs.replace(given, **moved)
     cwd = os.path.normpath(Path(site.root, order.cwd))
     return msgspec.structs.replace(order, options=options, site=site, cwd=cwd, tree=None, run=run)
+
+
+def chosen(order: orders.Order, choice: orders.Chosen) -> orders.Order:
+    """Make of an order that was to collect first one that runs what has been chosen."""
+    return msgspec.structs.replace(
+        order, payload=choice.payload, limits=choice.limits, collects=False
+    )
 
 
 def _moved(text: str, root: str, here: str) -> str:
