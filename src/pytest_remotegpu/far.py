@@ -19,7 +19,7 @@ from pytest_remotegpu import selection, terminal
 from pytest_remotegpu.backends.base import Backend, Environment, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
-from pytest_remotegpu.controller import Controller, Worker
+from pytest_remotegpu.controller import Controller, Said, Worker
 from pytest_remotegpu.durations import Durations
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.lanes import Lane
@@ -39,7 +39,7 @@ from pytest_remotegpu.stretch import Following
 from pytest_remotegpu.summary import RunSummary
 from pytest_remotegpu.timeline import HERE, Timeline
 
-__all__ = ["TICK", "FarSide"]
+__all__ = ["SILENCE", "TICK", "FarSide"]
 
 TICK: Final = 0.2
 """Seconds to wait for news before looking whether the session should stop."""
@@ -183,15 +183,50 @@ class FarSide:
             self._set_limit()
         return self.controller
 
-    def _make_order(self, worker: Worker, tests: list[Shipped], run: orders.Run) -> orders.Order:
+    def _make_order(
+        self,
+        worker: Worker,
+        tests: list[Shipped],
+        run: orders.Run,
+        files: list[str] | None = None,
+    ) -> orders.Order:
         self.timeline.span(worker.name, "worker opened", worker.started, worker.opened)
-        order = self._shipping.order(worker, tests, run, self._environ, self._workers())
+        order = self._shipping.order(
+            worker, tests, run, self._environ, self._workers(), files=files
+        )
         for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
             self.summary.note(note)
         command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
         self._debug(f"{worker.name}: {len(tests)} tests on {worker.shape}: {command}")
         self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
         return order
+
+    # collection there
+
+    def gather(self, shape: Shape, files: list[str]) -> Worker:
+        """Start a worker that collects these files, and then waits to be told its tests.
+
+        :raises FarSideError: where none is to be had.
+        """
+        run = orders.Run(0, 0)
+        return self.opened().open(shape, lambda worker: self._make_order(worker, [], run, files))
+
+    def hand_on(self, worker: Worker, said: list[Said]) -> None:
+        """Let a worker that has collected run the tests of its shape."""
+        self.opened().keep(worker, said)
+
+    def supply(self, digests: list[str], worker: Worker) -> None:
+        """Send a worker contents that it lacks.
+
+        :raises ProtocolError: for contents that are no part of what was announced.
+        """
+        sent = self._shipping.supply(digests, worker.send, self.summary.note)
+        self.summary.sent_files += sent.files
+        self.summary.sent_bytes += sent.size
+
+    def explain(self, text: str) -> list[str]:
+        """Say of what a failure there lacks, and that is here, why it did not travel."""
+        return self._shipping.explain_missing(text, self.replayer.far_root)
 
     def _debug(self, text: str) -> None:
         if self._settings.debug:

@@ -243,11 +243,14 @@ class Shipping:
         run: orders.Run,
         variables: dict[str, str],
         workers: int,
+        *,
+        files: list[str] | None = None,
     ) -> orders.Order:
         """Build the order for one worker.
 
         :param variables: as :meth:`environ` gave them.
         :param workers: how many workers this process has.
+        :param files: those that it is to collect first; ``None`` where the tests are known.
         """
         items = [test.item for test in tests]
         ids = tuple(self._collection.id_of(item) for item in items)
@@ -269,12 +272,18 @@ class Shipping:
             tree=None if self.snapshot is None else self._tree(self.snapshot),
             variables=({} if here else draft["variables"]) | dict(worker.shape.env),
             environ=draft["variables"] if here else None,
-            options=self._options(draft["args"], self._collection.files(items), workers),
+            options=self._options(
+                draft["args"],
+                self._collection.files(items) if files is None else files,
+                workers,
+                by_id=files is None,
+            ),
             max_artifact=self._settings.max_artifact,
             payload=self._payload(list(ids)),
             run=run,
             needs=_needs(worker.shape),
             limits=self._limits(tests),
+            collects=files is not None,
         )
 
     def _tree(self, taken: snapshot.Snapshot) -> orders.Tree:
@@ -293,7 +302,9 @@ class Shipping:
         alone = not self.sender.worker
         return alone and self._config.getoption("capture", "fd") in ("no", "tee-sys")
 
-    def _options(self, args: list[str], files: list[str], workers: int) -> orders.Options:
+    def _options(
+        self, args: list[str], files: list[str], workers: int, *, by_id: bool
+    ) -> orders.Options:
         """Say how the far session is to be: as this one, where a user could see the difference."""
         here = not self._ships_tree
         path = self.start.path
@@ -301,7 +312,7 @@ class Shipping:
             args=args,
             argv=self.start.argv,
             files=files,
-            keep_args=any("::" in arg for arg in self._config.args),
+            keep_args=by_id and any("::" in arg for arg in self._config.args),
             sys_path=path if here else self._import_path(),
             whole_path=here,
             umask=_umask(),
