@@ -93,9 +93,13 @@ class FarFile(_Told, _Objectless, pytest.File):
 
 
 class FarClass(_Told, _Objectless, pytest.Class):
-    """A class of tests."""
+    """A class of tests.
+
+    :ivar stand_in: an empty class of its name.
+    """
 
     kind = "Class"
+    stand_in: type
 
 
 @dataclass(frozen=True)
@@ -129,11 +133,12 @@ class FarItem(_Objectless, pytest.Item):
     """A test.
 
     :ivar kind: the name of the class that it is of there. :ivar told: how many marks came with it;
-        hooks here may have added others.
+        hooks here may have added others. :ivar cls: an empty class of the name of its own, by which
+        pytest tells apart the tests of one and another; ``None`` where it is in none.
     """
 
     kind = "Function"
-    cls = None
+    cls: type | None = None
     told = 0
     place: tuple[str, int | None, str] = ("", None, "")
 
@@ -226,11 +231,15 @@ def _make(parent: Any, node: nodes.Node, marks: list[pytest.MarkDecorator]) -> A
     name, nodeid = from_text(node.name), from_text(node.nodeid)
     if "::()" in nodeid or not nodeid:
         raise ProtocolError(f"a node of the far side has the id {nodeid!r}")
-    own = {} if nodeid == f"{parent.nodeid}::{name}" else {"nodeid": nodeid}
+    plain = nodeid == f"{parent.nodeid}::{name}" and "[" not in name
+    own = {} if plain else {"nodeid": nodeid}  # pytest knows parameters by the text of an id
     kind: Any = FarClass if node.location is None else FarItem
     made = kind.from_parent(parent, name=name, **own)
     _equip(made, node, marks)
-    if node.location is not None:
+    if node.location is None:
+        made.stand_in = type("".join(name.split("\0")), (), {})
+    else:
+        made.cls = getattr(parent, "stand_in", None)
         _equip_item(made, node, node.location, marks)
     return made
 

@@ -33,6 +33,7 @@ class Telling:
         self._reports: dict[pytest.Collector, pytest.CollectReport] = {}
         self._files: dict[int, tuple[pytest.CollectReport, pytest.File]] = {}
         self._numbers: dict[str, int] = {}
+        self._early: dict[pytest.Item, dict[str, Any]] = {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
@@ -43,14 +44,21 @@ class Telling:
             self._files[id(report)] = (report, collector)
         return report
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_itemcollected(self, item: pytest.Item) -> Any:
+        """Look at a test before hooks change it that will see it on the user's side, too."""
+        self._early[item] = {"own": list(item.own_markers), "keywords": list(item.keywords)}
+        return (yield)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Send a file's tree: all that is in the file has been collected by now."""
         _, file = self._files.pop(id(report), (None, None))
         if file is None:
             return
-        data = nodes.encode(_Trees(self._reports, self._here).tree(file))
+        data = nodes.encode(_Trees(self._reports, self._early, self._here).tree(file))
         self._reports.clear()
+        self._early.clear()
         path = file.nodeid.partition("::")[0]
         number = self._numbers[path] = self._numbers.get(path, -1) + 1
         for start in range(0, len(data), PIECE):
@@ -65,9 +73,11 @@ class _Trees:
     def __init__(
         self,
         reports: dict[pytest.Collector, pytest.CollectReport],
+        early: dict[pytest.Item, dict[str, Any]],
         here: Callable[[str], str],
     ) -> None:
         self._reports = reports
+        self._early = early
         self._here = here
         self._marks: list[nodes.Mark] = []
         self._places: dict[int, tuple[int, object]] = {}
@@ -103,17 +113,19 @@ class _Trees:
 
     def _common(self, node: pytest.Item | pytest.Collector) -> dict[str, Any]:
         """Give what all nodes have."""
-        own = self._marks_of(node.own_markers)
-        names = {mark.name for mark in node.own_markers} | {node.name}
+        early: Any = self._early.get(node, {}) if isinstance(node, pytest.Item) else {}
+        own = early.get("own", node.own_markers)
+        names = {mark.name for mark in own} | {node.name}
         above = node.parent.keywords if node.parent is not None else ()
-        keywords = [name for name in node.keywords if name not in above and name not in names]
+        all_names = early.get("keywords", node.keywords)
+        keywords = [name for name in all_names if name not in above and name not in names]
         matches = set(map(str, node.extra_keyword_matches))
         matches |= set(getattr(getattr(node, "function", None), "__dict__", ()))
         return {
             "kind": to_text(type(node).__name__),
             "name": to_text(node.name),
             "nodeid": to_text(node.nodeid),
-            "marks": own,
+            "marks": self._marks_of(own),
             "keywords": [to_text(str(name)) for name in keywords],
             "matches": [to_text(name) for name in sorted(matches)],
         }
