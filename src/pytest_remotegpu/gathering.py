@@ -32,6 +32,8 @@ __all__ = ["Gathering"]
 
 MOST_ASKED: Final = 3
 """How often a far side may ask for one content."""
+MOST_COLLECTORS: Final = 8
+"""Collectors of one file: its module, its doctests, what plugins add."""
 Key = tuple[str, int]
 
 
@@ -293,6 +295,8 @@ class Gathering:
     def _take_tree(self, gatherer: _Gatherer, event: events.FileTree) -> None:
         key = (from_text(event.path), event.number)
         parts = gatherer.parts[key]
+        if len(gatherer.parts) + len(gatherer.trees) > MOST_COLLECTORS * len(gatherer.files):
+            raise ProtocolError("it tells of more files than it was asked for")
         parts += event.data
         if len(parts) > nodes.LARGEST:
             raise ProtocolError(f"the tree of {key[0]} has more than {nodes.LARGEST} bytes")
@@ -318,8 +322,8 @@ class Gathering:
 
     def bring_here(self, session: pytest.Session) -> None:
         """Collect here, too, what holds selected tests that run here: those without the mark."""
-        if self._settings.ship_all:
-            return
+        if self._settings.ship_all or self._settings.plan or self._config.option.collectonly:
+            return  # all run there, or none does
         aliases = self._settings.aliases
         wanted = [
             item

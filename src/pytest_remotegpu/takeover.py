@@ -104,6 +104,7 @@ def _check_collection(config: pytest.Config, settings: Settings, backend: Backen
         (isinstance(backend, Describes), f"--remote={settings.spec}, which rents machines"),
         (distributed, "pytest-xdist's -n"),
         (bool(settings.rev), "--remote-rev"),
+        (bool(settings.max_cost), "--remote-max-cost"),
     ):
         if wrong:
             raise UsageError(

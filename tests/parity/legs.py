@@ -48,6 +48,9 @@ WORKERS = Leg("workers", ("--remote=local:cpu", "--remote-workers=2"), shared=Tr
 # that its tests would come between those that run here: a limit has them all run in order.
 FAR = Leg("far", ("--remote=local:cpu", "-o", "remotegpu_collect=far", "--maxfail=1000"))
 
+# The cases that select among what was collected there, or find fault with it.
+FAR_CASES = ("keyword", "marker", "ids", "failed and new ones", "collection", "broken files")
+
 # This host's cards, where it has any.
 CARDS = Leg("local", ("--remote=local",))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -307,9 +308,10 @@ def test_what_is_gone_there_is_an_error(pytester: pytest.Pytester) -> None:
     ("options", "why"),
     [
         (["-n2"], "-n"),
+        (["--remote-max-cost=1"], "--remote-max-cost"),
         (["-o", "remotegpu_collect=there"], "'there' is neither here nor far"),
     ],
-    ids=["xdist", "value"],
+    ids=["xdist", "cost", "value"],
 )
 def test_what_does_not_go_together_is_refused(
     pytester: pytest.Pytester, options: list[str], why: str
@@ -329,3 +331,18 @@ def test_a_file_that_ends_its_process_is_an_error(pytester: pytest.Pytester) -> 
     assert result.ret != 0
     result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines(["*ERROR collecting test_far.py*"])
+
+
+def test_files_are_sent_and_several_workers_run_them(project: pytest.Pytester) -> None:
+    """Where nothing of the project lies on the far side, and two workers share the tests."""
+    there = "--remote=command:env -u PYTHONPATH PYTEST_REMOTEGPU_PRETEND_GPUS=2"
+    python = f"remotegpu_python={sys.executable}"
+    options = (there, "-o", "remotegpu_collect=far", "-o", python, "--remote-workers=2")
+    result = run(project, *options)
+    result.assert_outcomes(passed=8, failed=2)
+    assert "LOADED []" in said(result)
+    project.makepyfile(test_more="import pytest\nimport nothing\n@pytest.mark.gpu\ndef test(): 1")
+    broken = run(project, *options, "test_more.py")
+    broken.assert_outcomes(errors=1)
+    assert f"'{project.path}/test_more.py'" in said(broken)
+    assert broken.ret == pytest.ExitCode.INTERRUPTED
