@@ -216,6 +216,8 @@ def grow(file: FarFile, tree: nodes.Tree) -> None:
 def _mark(mark: nodes.Mark) -> pytest.MarkDecorator:
     name = from_text(mark.name)
     args = () if name == EVALUATED else mark.args
+    if name.startswith("_"):
+        raise ProtocolError(f"the far side has a mark {name!r}, and here it can't be")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the far side has told of unknown marks
         try:
