@@ -346,3 +346,41 @@ def test_files_are_sent_and_several_workers_run_them(project: pytest.Pytester) -
     broken.assert_outcomes(errors=1)
     assert f"'{project.path}/test_more.py'" in said(broken)
     assert broken.ret == pytest.ExitCode.INTERRUPTED
+
+
+def test_doctests_are_collected_there_too(project: pytest.Pytester) -> None:
+    """A file may have several collectors: each has its own tree."""
+    project.makepyfile(
+        test_more='''
+            """
+            >>> only_there.VALUE
+            True
+            """
+            import only_there
+            import pytest
+
+            def add(a, b):
+                """
+                >>> add(2, 2)
+                5
+                """
+                return a + b
+
+            @pytest.mark.gpu
+            def test_there(): pass
+        '''
+    )
+    result = run(project, *FAR, "--doctest-modules", "--remote-all", "-v", "test_more.py")
+    result.assert_outcomes(passed=2, failed=1)
+    text = said(result)
+    assert "test_more.py::test_more PASSED" in text
+    assert "test_more.py::test_more.add FAILED" in text
+    assert "LOADED []" in text
+
+
+def test_without_a_far_side_the_option_does_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_far="import os, pytest\n@pytest.mark.gpu\ndef test(): pass\n"
+        "def test_here(): assert 'REMOTEGPU_WORKER' not in os.environ"
+    )
+    run(pytester, "-o", "remotegpu_collect=far").assert_outcomes(passed=1, skipped=1)
