@@ -25,6 +25,7 @@ __all__ = [
     "Setting",
     "Settings",
     "parse_aliases",
+    "parse_collect",
     "parse_modules",
     "parse_prices",
     "parse_seconds",
@@ -105,6 +106,16 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
         "secrets by name: of the provider, or env:NAME for a variable of this process",
     ),
     "remotegpu_volumes": ("linelist", "", "volumes of the provider: NAME:/path or NAME:/path:ro"),
+    "remotegpu_collect": (
+        "string",
+        "",
+        "far: files with gpu tests are collected on the far side and not imported here (here)",
+    ),
+    "remotegpu_files": (
+        "linelist",
+        "",
+        "globs of files that are collected on the far side, whatever their source says",
+    ),
     "remotegpu_aliases": ("linelist", "", "markers that mean gpu: NAME = gpu(2)"),
     "remotegpu_prices": (
         "linelist",
@@ -123,6 +134,9 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
     ),
 }
 """Ini options: kind, default, help."""
+
+COLLECTS: Final = ("here", "far")
+"""Who collects; the first is the default."""
 
 MOST_WORKERS: Final = 9999
 
@@ -167,6 +181,8 @@ class Settings:
     :ivar prices: USD for one GPU and an hour, by type of card or backend.
     :ivar max_upload: bytes.
     :ivar max_artifact: bytes for one test.
+    :ivar collect_far: whether files with gpu tests are collected on the far side.
+    :ivar files: globs of files that are, whatever their source says.
     :ivar aliases: marker names and the ``gpu`` arguments that they stand for.
     :ivar origins: every setting with its origin.
     """
@@ -198,6 +214,8 @@ class Settings:
     image: tuple[str, ...]
     secrets: tuple[str, ...]
     volumes: tuple[str, ...]
+    collect_far: bool
+    files: tuple[str, ...]
     aliases: Mapping[str, Mapping[str, Any]]
     max_upload: int
     max_artifact: int
@@ -287,6 +305,16 @@ def parse_workers(text: str) -> int:
             f"to {MOST_WORKERS}"
         )
     return int(text)
+
+
+def parse_collect(text: str) -> bool:
+    """Read who collects: say whether it is the far side.
+
+    :raises UsageError: where it is neither.
+    """
+    if text.strip() not in COLLECTS:
+        raise UsageError(f"remotegpu_collect = {text!r} is neither {' nor '.join(COLLECTS)}")
+    return text.strip() == "far"
 
 
 def parse_modules(lines: Iterable[str], name: str) -> tuple[str, ...]:
@@ -424,6 +452,8 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         image=lines("image"),
         secrets=lines("secrets"),
         volumes=lines("volumes"),
+        collect_far=parse_collect(str(pick("collect", COLLECTS[0], key="remotegpu_collect"))),
+        files=lines("files"),
         aliases=parse_aliases(list(lines("aliases"))),
         max_upload=size("max_upload"),
         max_artifact=size("max_artifact"),

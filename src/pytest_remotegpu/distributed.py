@@ -109,6 +109,9 @@ class Node(Control):
     def pytest_report_header(self) -> None:
         """Leave that to the hub."""
 
+    def _artifacts_root(self) -> Path:
+        return self._kept
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find out what goes where; the hub ends the session for an ill-formed mark."""
@@ -138,7 +141,7 @@ class Node(Control):
     def _loop(self, session: pytest.Session) -> Generator[None, Any, Any]:
         if all(shape is None for shape in self.shapes):
             return (yield)
-        far = self._make_far(session, self._ships_to, self._kept)
+        far = self._begin_far(session)
         far.replayer.unknown = []
         far.summary.worst = self._expected.worst
         if self._expected.text and self._shipping.sender.worker == "gw0":

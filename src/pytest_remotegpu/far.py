@@ -20,14 +20,14 @@ from pytest_remotegpu.advice import Refusal
 from pytest_remotegpu.backends.base import Backend, Environment, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
-from pytest_remotegpu.controller import Controller, Worker
+from pytest_remotegpu.controller import Controller, Said, Worker
 from pytest_remotegpu.durations import Durations
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.members import Member
 from pytest_remotegpu.news import News
-from pytest_remotegpu.outputs import Artifacts
-from pytest_remotegpu.pool import Pool, Serves, job_of, width_of
+from pytest_remotegpu.outputs import Artifacts, shown
+from pytest_remotegpu.pool import Pool, Serves, job_of, what_fits, width_of
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
@@ -40,7 +40,7 @@ from pytest_remotegpu.stretch import Following
 from pytest_remotegpu.summary import RunSummary
 from pytest_remotegpu.timeline import HERE, Timeline
 
-__all__ = ["TICK", "FarSide"]
+__all__ = ["SILENCE", "TICK", "FarSide"]
 
 TICK: Final = 0.2
 """Seconds to wait for news before looking whether the session should stop."""
@@ -127,7 +127,7 @@ class FarSide:
     def _on_ready(self, test: Shipped) -> None:
         """Let a verdict be shown; under pytest-xdist it waits until its test is asked for."""
         if (kept := self._artifacts.folder(test.item.nodeid)) is not None:
-            test.tell("remotegpu_artifacts", _below(kept, self._config.rootpath))
+            test.tell("remotegpu_artifacts", shown(kept, self._config.rootpath))
         if not test.verdict:
             self._durations.note(test.item.nodeid, test.seconds)
         if not self._shipping.sender.worker:
@@ -158,7 +158,7 @@ class FarSide:
             "make_order": self._make_order,
             "required": self._settings.required,
         }
-        self._say_what_fits(shape, self.backend.capacity)
+        self.summary.note(what_fits(self._width, shape, self.backend.capacity, self.backend.name))
         width = width_of(self._width, len(tests), shape.count, self.backend.capacity)
         if width == 1:
             return Lane(shape, tests, on_ready=self._on_ready, **common)
@@ -186,15 +186,50 @@ class FarSide:
             self._set_limit()
         return self.controller
 
-    def _make_order(self, worker: Worker, tests: list[Shipped], run: orders.Run) -> orders.Order:
+    def _make_order(
+        self,
+        worker: Worker,
+        tests: list[Shipped],
+        run: orders.Run,
+        files: list[str] | None = None,
+    ) -> orders.Order:
         self.timeline.span(worker.name, "worker opened", worker.started, worker.opened)
-        order = self._shipping.order(worker, tests, run, self._environ, self._workers())
+        order = self._shipping.order(
+            worker, tests, run, self._environ, self._workers(), files=files
+        )
         for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
             self.summary.note(note)
         command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
         self._debug(f"{worker.name}: {len(tests)} tests on {worker.shape}: {command}")
         self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
         return order
+
+    # collection there
+
+    def gather(self, shape: Shape, files: list[str]) -> Worker:
+        """Start a worker that collects these files, and then waits to be told its tests.
+
+        :raises FarSideError: where none is to be had.
+        """
+        run = orders.Run(0, 0)
+        return self.opened().open(shape, lambda worker: self._make_order(worker, [], run, files))
+
+    def hand_on(self, worker: Worker, said: list[Said]) -> None:
+        """Let a worker that has collected run the tests of its shape."""
+        self.opened().keep(worker, said)
+
+    def supply(self, digests: list[str], worker: Worker) -> None:
+        """Send a worker contents that it lacks.
+
+        :raises ProtocolError: for contents that are no part of what was announced.
+        """
+        sent = self._shipping.supply(digests, worker.send, self.summary.note)
+        self.summary.sent_files += sent.files
+        self.summary.sent_bytes += sent.size
+
+    def explain(self, text: str) -> list[str]:
+        """Say of what a failure there lacks, and that is here, why it did not travel."""
+        return self._shipping.explain_missing(text, self.replayer.far_root)
 
     def _debug(self, text: str) -> None:
         if self._settings.debug:
@@ -283,22 +318,12 @@ class FarSide:
             if isinstance(lane, Pool) and lane.busy:
                 lane.widen(self._room(lane))
 
-    def _say_what_fits(self, shape: Shape, capacity: int | None) -> None:
-        """Say once that there are not GPUs for as many workers as the user has asked for."""
-        fits = (capacity or 0) // shape.count if shape.count else 0
-        if 0 < fits < self._width:
-            self.summary.note(
-                f"--remote-workers={self._width}: {self.backend.name} has {capacity} "
-                f"GPU{'s' if capacity != 1 else ''}, so at most {fits} "
-                f"worker{'s' if fits != 1 else ''} for {shape} at once"
-            )
-
     def _room(self, pool: Pool) -> int | None:
         """Say how many more workers of a shape there are GPUs for; ``None`` for any number."""
         capacity, count = self.capacity(), pool.shape.count
         if capacity is None or not count:
             return None
-        self._say_what_fits(pool.shape, capacity)
+        self.summary.note(what_fits(self._width, pool.shape, capacity, self.backend.name))
         return max(capacity - self.in_use(), 0) // count
 
     def _expire_silent(self) -> None:
@@ -466,8 +491,3 @@ class FarSide:
         self.summary.artifacts = self._artifacts.count
         self.summary.artifact_names = self._artifacts.names()
         self.summary.artifacts_dir = str(self._artifacts.root)
-
-
-def _below(path: Path, root: Path) -> str:
-    """Name a path as seen from the project's root, where it lies below that."""
-    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()

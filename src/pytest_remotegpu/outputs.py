@@ -20,7 +20,7 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["Artifacts", "clear", "folder_name", "in_the_way", "safe_parts"]
+__all__ = ["Artifacts", "clear", "folder_name", "in_the_way", "safe_parts", "shown"]
 
 LEAST: Final = 128
 SLACK: Final = 2**16
@@ -313,3 +313,8 @@ def _remove(folder: Path) -> None:
         folder.unlink()
     elif folder.is_dir():
         shutil.rmtree(folder)
+
+
+def shown(path: Path, root: Path) -> str:
+    """Name a path as seen from the project's root, where it lies below that."""
+    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()

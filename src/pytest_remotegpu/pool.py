@@ -21,7 +21,7 @@ from pytest_remotegpu.schedule import Job, Schedule
 from pytest_remotegpu.stretch import NOTHING_FOLLOWS, Following, fail_all
 from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["Pool", "Serves", "groups", "job_of", "width_of"]
+__all__ = ["Pool", "Serves", "groups", "job_of", "what_fits", "width_of"]
 
 PATIENCE: Final = 0.5
 """Seconds without work after which a worker takes whatever another one has not begun."""
@@ -349,3 +349,17 @@ def groups(
         known = all(jobs[place].seconds is not None for place in piece.places())
         found.append((piece.seconds if known else None, [ids[at] for at in piece.places()]))
     return found
+
+
+def what_fits(width: int, shape: Shape, capacity: int | None, name: str) -> str:
+    """Say that there are not GPUs for as many workers as the user has asked for; else nothing.
+
+    :param width: how many those are. :param capacity: GPUs. :param name: the backend's.
+    """
+    fits = (capacity or 0) // shape.count if shape.count else 0
+    if not 0 < fits < width:
+        return ""
+    return (
+        f"--remote-workers={width}: {name} has {capacity} GPU{'s' if capacity != 1 else ''}, so at"
+        f" most {fits} worker{'s' if fits != 1 else ''} for {shape} at once"
+    )

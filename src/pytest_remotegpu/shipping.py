@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import logging
 import os
 import secrets
 import socket
@@ -21,7 +20,7 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import covered, editables, environment, missing, snapshot, trees
+from pytest_remotegpu import audience, covered, editables, environment, missing, snapshot, trees
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
@@ -289,11 +288,14 @@ class Shipping:
         run: orders.Run,
         variables: dict[str, str],
         workers: int,
+        *,
+        files: list[str] | None = None,
     ) -> orders.Order:
         """Build the order for one worker.
 
         :param variables: as :meth:`environ` gave them.
         :param workers: how many workers this process has.
+        :param files: those that it is to collect first; ``None`` where the tests are known.
         """
         items = [test.item for test in tests]
         ids = tuple(self._collection.id_of(item) for item in items)
@@ -315,13 +317,19 @@ class Shipping:
             tree=None if self.snapshot is None else self._tree(self.snapshot),
             variables=({} if here else draft["variables"]) | dict(worker.shape.env),
             environ=draft["variables"] if here else None,
-            options=self._options(draft["args"], self._collection.files(items), workers),
+            options=self._options(
+                draft["args"],
+                self._collection.files(items) if files is None else files,
+                workers,
+                by_id=files is None,
+            ),
             max_artifact=self._settings.max_artifact,
             payload=self._payload(list(ids)),
             run=run,
             needs=_needs(worker.shape, named=self._names_cards),
             limits=self._limits(tests),
             further=self.further.announce(socket.gethostname()),
+            collects=files is not None,
         )
 
     def _tree(self, taken: snapshot.Snapshot) -> orders.Tree:
@@ -340,7 +348,9 @@ class Shipping:
         alone = not self.sender.worker
         return alone and self._config.getoption("capture", "fd") in ("no", "tee-sys")
 
-    def _options(self, args: list[str], files: list[str], workers: int) -> orders.Options:
+    def _options(
+        self, args: list[str], files: list[str], workers: int, *, by_id: bool
+    ) -> orders.Options:
         """Say how the far session is to be: as this one, where a user could see the difference."""
         here = not self._ships_tree
         path = self.start.path
@@ -348,15 +358,15 @@ class Shipping:
             args=args,
             argv=self.start.argv,
             files=files,
-            keep_args=any("::" in arg for arg in self._config.args),
+            keep_args=by_id and any("::" in arg for arg in self._config.args),
             sys_path=path if here else self._import_path(),
             whole_path=here,
             umask=_umask(),
-            color="yes" if self._terminal_markup() else "no",
-            width=self._terminal_width(),
+            color="yes" if audience.markup(self._config) else "no",
+            width=audience.width(self._config),
             live=self.shows_live,
-            log_level=self._log_level(),
-            junit=self._junit_family(),
+            log_level=audience.log_level(self._config),
+            junit="" if self.sender.worker else audience.junit_family(self._config),
             workers=self.sender.workers or workers,
             run=self.sender.run,
             shown_worker=self.sender.worker,
@@ -429,37 +439,6 @@ class Shipping:
             same = before == value if _is_plain(before) and _is_plain(value) else before is value
             if name not in OURS and not same:
                 yield name, value
-
-    def _terminal_markup(self) -> bool:
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        return bool(reporter is not None and self._config.get_terminal_writer().hasmarkup)
-
-    def _terminal_width(self) -> int:
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        return self._config.get_terminal_writer().fullwidth if reporter is not None else 80
-
-    def _log_level(self) -> int | None:
-        """Give the lowest level at which somebody here listens to records: live, or in a file."""
-        levels = []
-        live = self._config.getini("log_cli") or self._config.getoption("log_cli_level", None)
-        if live:
-            levels.append(self._level("log_cli_level"))
-        if self._config.getoption("log_file", None) or self._config.getini("log_file"):
-            levels.append(self._level("log_file_level"))
-        return min(levels, default=None)
-
-    def _junit_family(self) -> str:
-        """Give the format of the junit file, where this process writes one."""
-        given = self._config.getoption("xmlpath", None) and not self.sender.worker
-        return str(self._config.getini("junit_family")) if given else ""
-
-    def _level(self, name: str) -> int:
-        """Read a level as pytest does: option, ini, then ``log_level``, else the root logger's."""
-        for key in (name, "log_level"):
-            value = self._config.getoption(key, None) or self._config.getini(key)
-            if value:
-                return int(getattr(logging, str(value).upper(), value))
-        return logging.getLogger().level
 
 
 def _requires(name: str) -> list[str] | None:

@@ -29,6 +29,7 @@ __all__ = [
     "Ended",
     "Event",
     "Exited",
+    "FileTree",
     "Finished",
     "Junit",
     "Leased",
@@ -184,6 +185,19 @@ class CollectFailed(_Event, frozen=True, tag=11):
 
     nodeid: plain.Text
     text: plain.Text
+
+
+class FileTree(_Event, frozen=True, tag=31):
+    """A piece of what was collected of one file, see ``nodes``; ``last`` ends the tree.
+
+    :ivar path: the file's, seen from the project's root. :ivar number: the ordinal of the collector
+        among those that the file has.
+    """
+
+    path: plain.Text
+    number: Place
+    data: bytes
+    last: bool = True
 
 
 class NotFound(_Event, frozen=True, tag=12):
@@ -344,6 +358,7 @@ Event = (
     | Dropped
     | Covered
     | CollectFailed
+    | FileTree
     | NotFound
     | SkippedThere
     | StretchEnded

@@ -11,6 +11,7 @@ import msgspec
 
 __all__ = [
     "Blob",
+    "Chosen",
     "Finish",
     "Follows",
     "Limits",
@@ -176,6 +177,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     :ivar payload: a cloudpickle of what only the runner may open.
     :ivar run: the first stretch.
     :ivar further: files to lay out beside the tree: of packages that lie elsewhere.
+    :ivar collects: whether the files' trees are to be told; the tests come later, as ``Chosen``.
     """
 
     worker: str
@@ -194,6 +196,17 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     needs: Needs = Needs()
     limits: Limits = Limits()
     further: list[Tree] = []
+    collects: bool = False
+
+
+class Chosen(msgspec.Struct, frozen=True, array_like=True, tag="chosen"):
+    """The tests of an order that was to collect first: what is in an order's fields of these names.
+
+    The files stay those that have been collected.
+    """
+
+    payload: bytes
+    limits: Limits
 
 
 class Follows(msgspec.Struct, frozen=True, array_like=True, tag="follows"):
@@ -261,4 +274,4 @@ class Pack(msgspec.Struct, frozen=True, array_like=True, tag="pack"):
     data: bytes
 
 
-Message = Order | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown
+Message = Order | Chosen | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown

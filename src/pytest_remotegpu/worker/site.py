@@ -18,7 +18,7 @@ from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.worker import versions
 
-__all__ = ["for_runner", "hello", "look", "sweep"]
+__all__ = ["chosen", "for_runner", "hello", "look", "sweep"]
 
 PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
 
@@ -67,6 +67,13 @@ def _moved_all(text: str, places: list[tuple[str, str]]) -> str:
     """Name a path by its place on this side, wherever on the user's it lies; innermost first."""
     moved = (_moved(text, root, here) for root, here in places)
     return next((found for found in moved if found != text), text)
+
+
+def chosen(order: orders.Order, choice: orders.Chosen) -> orders.Order:
+    """Make of an order that was to collect first one that runs what has been chosen."""
+    return msgspec.structs.replace(
+        order, payload=choice.payload, limits=choice.limits, collects=False
+    )
 
 
 def _moved(text: str, root: str, here: str) -> str:

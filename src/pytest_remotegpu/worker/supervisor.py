@@ -192,6 +192,11 @@ class Supervisor:
                 self._begin_when_complete(message)
             case orders.Values() if self._runner is not None:
                 self._runner.send(message)
+            case orders.Chosen() if self._order is not None:
+                self._client.order = self._order = site.chosen(self._order, message)
+                self._watch = Watch(message.limits, "idle")
+                if self._runner is not None:
+                    self._runner.send(message)
             case orders.Finish():
                 self._finishing = True
                 self._finish_runner()
@@ -418,7 +423,8 @@ class Supervisor:
         elif runner.late:
             self._emit(events.Note(to_text(f"{runner.late}, and was cut short")))
         elif end.status:  # a lost context may take its process along, and has failed a test already
-            self._tell_end(runner, end, "after its last test", failed=not runner.spoilt)
+            said = "after its last test"
+            self._emit(runner.told_end(*end.how, said, failed=not runner.spoilt))
         self._runner = None
         runner.close()
         self._go_on(runner)
@@ -443,12 +449,12 @@ class Supervisor:
             return
         if runner.spoilt or self._gives_way or (self._finishing and not self._stretches.open):
             if self._stop_at is None:
-                self._tell_end(runner, end, "it did not come to its end:")
+                self._emit(runner.told_end(*end.how, "it did not come to its end:"))
             return
         if runner.progressed:
             self._restarts.progressed()
             failed = process.is_own_doing(end.status)
-            self._tell_end(runner, end, "while no test ran,", failed=failed)
+            self._emit(runner.told_end(*end.how, "while no test ran,", failed=failed))
             return
         why = to_text(runner.unborn(end.status, end.peak_rss_kib))
         if self._restarts.blame(runner.collecting, why, surely=bool(runner.late)):
@@ -457,13 +463,6 @@ class Supervisor:
             self._emit(events.StartFailed(why))
             self._stretches.open = False
             self._finishing = True
-
-    def _tell_end(
-        self, runner: RunnerHandle, end: start.End, when: str, *, failed: bool = True
-    ) -> None:
-        """Say how a runner ended that no test accounts for; the session can't be green then."""
-        text = to_text(f"{when} {runner.unfinished(end.status, end.peak_rss_kib)}")
-        self._emit(events.SessionEnded(1, text) if failed else events.Note(text))
 
     def _go_on(self, runner: RunnerHandle) -> None:
         """After a runner's end: the rest of the stretch in a new one, or the end of it all."""
