@@ -23,6 +23,7 @@ from pytest_remotegpu import environment, missing, snapshot, trees
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
+from pytest_remotegpu.editors import REPORTERS, asks_comparisons
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
@@ -50,8 +51,6 @@ OURS: Final = (
     "remote_rev",
     "remote_ephemeral",
 )
-IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
-"""Reporters of editors, which must speak once and so are not loaded there."""
 
 
 @dataclass(frozen=True)
@@ -334,9 +333,9 @@ class Shipping:
         kept: list[str] = []
         arguments = list(self._config.invocation_params.args)
         for argument in map(str, arguments):
-            if argument in IDE and kept and kept[-1] == "-p":
+            if argument in REPORTERS and kept and kept[-1] == "-p":
                 kept.pop()
-            elif not argument.startswith("-p") or argument[2:] not in IDE:
+            elif not argument.startswith("-p") or argument[2:] not in REPORTERS:
                 kept.append(argument)
         if self._config.pluginmanager.has_plugin("pytest_cov"):
             kept.append("--no-cov")
@@ -349,6 +348,8 @@ class Shipping:
         """Pickle what only the runner opens: ids, and options changed since they were parsed."""
         plain: dict[str, Any] = {}
         blobs: dict[str, bytes] = {}
+        if asks_comparisons(self._config):
+            plain["remotegpu_compares"] = True
         for name, value in self._changed_options():
             if _is_plain(value):
                 plain[name] = value
