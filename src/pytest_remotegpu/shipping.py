@@ -50,7 +50,12 @@ OURS: Final = (
     "remote_workers",
     "remote_rev",
     "remote_ephemeral",
+    "remote_watch",
+    "remotegpu_run",
 )
+
+LEFT_OUT: Final = (*REPORTERS, "pytest_remotegpu.rerun")
+"""Plugins that act on this side only."""
 
 
 @dataclass(frozen=True)
@@ -333,9 +338,11 @@ class Shipping:
         kept: list[str] = []
         arguments = list(self._config.invocation_params.args)
         for argument in map(str, arguments):
-            if argument in REPORTERS and kept and kept[-1] == "-p":
+            if argument.startswith("--remotegpu-run="):
+                continue
+            if argument in LEFT_OUT and kept and kept[-1] == "-p":
                 kept.pop()
-            elif not argument.startswith("-p") or argument[2:] not in REPORTERS:
+            elif not argument.startswith("-p") or argument[2:] not in LEFT_OUT:
                 kept.append(argument)
         if self._config.pluginmanager.has_plugin("pytest_cov"):
             kept.append("--no-cov")
