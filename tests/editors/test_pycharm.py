@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from .running import CPU, run
+from session.running import CPU, run
 
 pytest.importorskip("teamcity", reason="needs: pip install teamcity-messages")
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from session.running import CPU, LONG, Started, run, said, until
 from warmth import Warmth
-
-from .running import CPU, LONG, Started, run, said, until
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="signals as Unix has them"),

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from .running import CPU, PATIENCE
+from session.running import CPU, PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a named pipe as Unix has it")
 
-EDITORS = Path(__file__).parents[1] / "editors"
+EDITORS = Path(__file__).parent
 PROJECT = """
     import pytest
 
