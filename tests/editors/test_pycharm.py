@@ -44,7 +44,7 @@ PROJECT = """
 
 
     def test_equal():
-        assert {"loss": [0.5, 1.0], "name": "a"} == {"loss": [0.5, 2.0], "name": "b"}
+        assert {"loss": [0.5, 1.0]} == {"loss": [0.5, 2.0]}
 
 
     def test_equal_text():
