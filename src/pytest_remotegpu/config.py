@@ -52,6 +52,7 @@ OPTIONS: Final[dict[str, str]] = {
     "remote_timeline": "--remote-timeline",
     "remote_max_cost": "--remote-max-cost",
     "remote_json": "--remote-json",
+    "remote_watch": "--remote-watch",
     "remote_workers": "--remote-workers",
     "remote_rev": "--remote-rev",
     "remote_ephemeral": "--remote-ephemeral",
@@ -172,6 +173,7 @@ class Settings:
     :ivar fresh: whether every process of the far side is to be a new one.
     :ivar workers: the most that may share the tests of one shape.
     :ivar ephemeral: whether what is deployed for this session ends with it.
+    :ivar watch: whether to run again after each save.
     :ivar rev: the commit whose files run there; empty for the working tree.
     :ivar timeout: seconds for one test, 0 for no limit; so are the next three.
     :ivar run_timeout: for all that runs far away. :ivar wait: for cards that others hold.
@@ -198,6 +200,7 @@ class Settings:
     workers: int
     rev: str
     ephemeral: bool
+    watch: bool
     timeout: float
     run_timeout: float
     wait: float
@@ -436,6 +439,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         workers=parse_workers(str(pick("workers", 1, option="remote_workers"))),
         rev=str(pick("rev", "", option="remote_rev")),
         ephemeral=bool(pick("ephemeral", False, option="remote_ephemeral")),
+        watch=bool(pick("watch", False, option="remote_watch")),
         timeout=seconds("timeout", ini=True),
         run_timeout=seconds("run_timeout"),
         wait=seconds("wait"),

@@ -24,6 +24,7 @@ from pytest_remotegpu import audience, covered, editables, environment, missing,
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
+from pytest_remotegpu.editors import REPORTERS, asks_comparisons
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.further import Further, sendable
 from pytest_remotegpu.gpu import Shape
@@ -51,9 +52,12 @@ OURS: Final = (
     "remote_workers",
     "remote_rev",
     "remote_ephemeral",
+    "remote_watch",
+    "remotegpu_run",
 )
-IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
-"""Reporters of editors, which must speak once and so are not loaded there."""
+
+LEFT_OUT: Final = (*REPORTERS, "pytest_remotegpu.rerun")
+"""Plugins that act on this side only."""
 
 
 @dataclass(frozen=True)
@@ -404,9 +408,11 @@ class Shipping:
         kept: list[str] = []
         arguments = list(self._config.invocation_params.args)
         for argument in map(str, arguments):
-            if argument in IDE and kept and kept[-1] == "-p":
+            if argument.startswith("--remotegpu-run="):
+                continue
+            if argument in LEFT_OUT and kept and kept[-1] == "-p":
                 kept.pop()
-            elif not argument.startswith("-p") or argument[2:] not in IDE:
+            elif not argument.startswith("-p") or argument[2:] not in LEFT_OUT:
                 kept.append(argument)
         if self._config.pluginmanager.has_plugin("pytest_cov"):
             kept.append("--no-cov")
@@ -419,6 +425,8 @@ class Shipping:
         """Pickle what only the runner opens: ids, and options changed since they were parsed."""
         plain: dict[str, Any] = {}
         blobs: dict[str, bytes] = {}
+        if asks_comparisons(self._config):
+            plain["remotegpu_compares"] = True
         for name, value in self._changed_options():
             if _is_plain(value):
                 plain[name] = value

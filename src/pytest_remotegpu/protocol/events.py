@@ -14,6 +14,7 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import plain
 
 __all__ = [
+    "COMPARED",
     "CUT_SHORT",
     "FAILED",
     "OVER",
@@ -422,6 +423,8 @@ TEXT_ONLY: Final = "$remotegpu_text_only"
 
 ODD_NAMES: Final = "$remotegpu_odd_names"
 """A key beside a report's own: attributes whose names are not ASCII."""
+COMPARED: Final = "$remotegpu_compared"
+"""The same: a failed comparison, as operator and two pairs, whether it was text and its text."""
 SETTLED: Final = "$remotegpu_settled"
 """The same: outcome and text that the report takes on once it is asked for its status."""
 

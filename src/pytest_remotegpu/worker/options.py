@@ -21,6 +21,8 @@ NEUTRAL: Final[dict[str, Any]] = {
     # files and caches that only the user's side writes
     "xmlpath": None, "cacheclear": False, "cacheshow": None, "pastebin": None, "htmlpath": None,
     "report_log": None, "json_report": False, "allure_report_dir": None, "durations": None,
+    # an editor's reporter speaks once, on the user's side
+    "teamcity": 0, "no_teamcity": 1,
     # nobody sits at this terminal
     "usepdb": False, "trace": False,
     # a runner never becomes a controller of others

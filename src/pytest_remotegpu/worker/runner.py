@@ -26,6 +26,7 @@ from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import (
     artifacts,
     collecting,
+    comparing,
     installed,
     interpreter,
     junit,
@@ -114,6 +115,7 @@ class Runner:
                 )
                 self.emitter.put(events.Note(to_text(text)))
         options.apply(config.option, values)
+        comparing.install(config)
         recorder = junit.Recorder(self.emitter, self.options.junit, lambda: self.current)
         junit.install(config, recorder)
         config.pluginmanager.register(self.gpus, "remotegpu-runner-gpus")
