@@ -316,4 +316,4 @@ def test_stopped_from_outside(pytester: pytest.Pytester, service: LoopbackModal)
     result = run(pytester, T4)
     assert result.ret == 1
     result.assert_outcomes(errors=5)
-    assert "ended from outside" in said(result)
+    assert "ended without an answer" in said(result)

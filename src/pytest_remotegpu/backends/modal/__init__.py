@@ -77,6 +77,7 @@ class Courier(StdioChannel):
         self._end: dict[str, str] = {}
         self._diagnosis = ""
         self._container = ""
+        self._call = ("", "", "")
         asks = [RATES] if backend.wants_rates() else []
         self._called = time.monotonic()
         super().__init__([python, "-P", "-m", COURIER, *asks], variables)
@@ -105,6 +106,7 @@ class Courier(StdioChannel):
             self._diagnosis = said["ended"]
         elif "container" in said:
             self._container = said["container"]
+            self._call = (*self._call[:2], said["call"])
             self._backend.deployed()
         if "ready" in said or "end" in said:
             self._settled.set()
@@ -132,6 +134,7 @@ class Courier(StdioChannel):
     def call(self, order: dict[str, Any]) -> None:
         """Say what is to be called; the first piece that is sent begins it."""
         self._called = time.monotonic()
+        self._call = (order["queue"], order["nonce"], "")
         super().send(json.dumps(order).encode() + b"\n")
 
     def send(self, data: bytes) -> None:
@@ -152,6 +155,8 @@ class Courier(StdioChannel):
             spoke = spoke or time.monotonic()
             yield data
         self._listener.join(5.0)
+        if self._call[2] and not self._end and not self._diagnosis:
+            self._backend.abandoned(self._call)
         self.passing = self._end.get("end") == "lost"
         worked = time.monotonic() - spoke if spoke else 0.0
         self._backend.ended(self._called, lost=self.passing, worked=worked)
@@ -199,6 +204,7 @@ class Modal:
         self._rates = rates.known(self._variables, _today())
         self._asks_rates = rates.due(self._rates, _today())
         self._losses = Losses()
+        self._abandoned: list[tuple[str, str, str]] = []
         self._noted = False
         self._began = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -274,6 +280,7 @@ class Modal:
         reasons = self._wanted.why(NAME, more)
         with self._lock:
             first, self._noted = not self._noted, True
+            earlier, self._abandoned = self._abandoned, []
         for note in recipe.notes if reasons and first else ():
             self.tell(note)
         app = deploying.name_of(fingerprint, gpu)
@@ -294,6 +301,7 @@ class Modal:
             "ephemeral": self._site.ephemeral,
             "wait": self._site.wait,
             "delay": self._losses.delay,
+            "earlier": earlier,
             "preload": [*PRELOAD, *self._site.preload],
             "secrets": list(recipe.secrets),
             "volumes": {volume.path: (volume.name, volume.read_only) for volume in recipe.volumes},
@@ -343,6 +351,14 @@ class Modal:
         """
         with self._lock:
             self._losses.ended(called, time.monotonic(), lost=lost, worked=worked)
+
+    def abandoned(self, call: tuple[str, str, str]) -> None:
+        """Take note of a call whose courier is gone, so that the next one ends it.
+
+        :param call: its queue, the partition of that, and its id.
+        """
+        with self._lock:
+            self._abandoned.append(call)
 
     def wants_rates(self) -> bool:
         """Say whether a courier is to ask for the workspace's rates: one of them, once a day."""

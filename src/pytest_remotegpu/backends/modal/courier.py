@@ -98,6 +98,7 @@ class Courier:
 
     def _serve(self, order: dict[str, Any], first: bytes, until: contextlib.ExitStack) -> None:
         function = self._guarded("preparing the app", lambda: self._prepare(order, until))
+        self._end_earlier(order["earlier"])
         request = {
             key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")
         }
@@ -202,8 +203,13 @@ class Courier:
                 self._leave(trouble.Trouble("infra", what, f"{fix} longer"))
             say(f"waits for a container with {card} ({waited:.0f} s)")
 
+        looked = time.monotonic()
         while not self._over.wait(container.EVERY):
-            silence = time.monotonic() - self._last
+            now = time.monotonic()
+            if now - looked > 2 * container.EVERY:
+                self._last = now  # it was stopped; what came meanwhile is still to be read
+            looked = now
+            silence = now - self._last
             if silence > container.LEASE and not self._writes:
                 text = f"container {self._container} has said nothing for {silence:.0f} s"
                 self._leave(trouble.Trouble("lost", text))
@@ -245,6 +251,17 @@ class Courier:
     def _keep_alive(self) -> None:
         while not self._over.wait(container.EVERY):
             self._put("alive")
+
+    def _end_earlier(self, calls: list[list[str]]) -> None:
+        """End calls of this session's whose courier was killed, before another is made.
+
+        :param calls: of each the queue, the partition of that, and the call's id.
+        """
+        for queue, nonce, call in calls:
+            with contextlib.suppress(Exception):  # its container gives up by itself, only later
+                self._modal.Queue.from_name(queue).put("stop", partition=nonce)
+            with contextlib.suppress(Exception):
+                self._modal.FunctionCall.from_id(call).cancel()
 
     def cancel(self) -> None:
         """End the call, and its worker with it; the container stays for the next one."""

@@ -94,7 +94,10 @@ MEANINGS: Final[tuple[tuple[str, Kind, str, str], ...]] = (
     (
         "RemoteError",
         "infra",
-        "the call was ended from outside ({said}): the app was stopped, or the call cancelled",
+        (
+            "the call ended without an answer ({said}): the container could not start, the app was "
+            "stopped, or the call was cancelled"
+        ),
         "run it again; the app is deployed anew where it was stopped",
     ),
     ("ServiceError", "infra", ANSWERS_BADLY, LOOK),
