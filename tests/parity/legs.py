@@ -54,14 +54,16 @@ FAR_CASES = ("keyword", "marker", "ids", "failed and new ones", "collection", "b
 # This host's cards, where it has any.
 CARDS = Leg("local", ("--remote=local",))
 
+WHOLE = "PARITY_WHOLE" in os.environ
+
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
-    FAR: None,
+    FAR: None if WHOLE else ("outcomes", "params", "layout", "broken", "choices"),
     COMMAND: ("outcomes", "layout", "choices"),
     SSH: ("output", "choices"),
     MODAL_SHAPED: ("params", "choices"),
-    MODAL: None if "PARITY_WHOLE" in os.environ else ("output", "choices"),
+    MODAL: None if WHOLE else ("output", "choices"),
     # what the others have in them ends pytest-xdist itself
     XDIST: ("params", "scopes", "styles", "layout", "hooks", "broken", "choices"),
     # the others show that a session's fixtures live once in each worker
