@@ -6,6 +6,7 @@ Must not know backends, workers or pytest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,7 @@ __all__ = [
     "Forecast",
     "Rate",
     "WorkerCost",
+    "bound",
     "find_rate",
     "forecast",
     "total",
@@ -29,6 +31,8 @@ __all__ = [
 HOUR: Final = 3600.0
 OWN: Final = "ini file, remotegpu_prices"
 """The source of a price that the user has given."""
+SLACK: Final = 1e-9
+"""The part of an amount by which two that are the same may differ, since they were computed."""
 _WAYS: Final = (
     "a shorter --remote-run-timeout{shorter}, fewer workers or a cheaper card would do, "
     "or a larger --remote-max-cost"
@@ -297,18 +301,18 @@ def _capped(
     number = sum(workers.values())
     who = f"{number} worker{'s' if number != 1 else ''} at {usd(hourly)} an hour together"
     floor = hourly * least / HOUR + after
-    if floor > most:
+    if floor > most * (1 + SLACK):
         raise UsageError(
-            f"--remote-max-cost={most:g}: {who} cost {usd(floor)} for starting and ending alone; "
+            f"--remote-max-cost={most:g}: {who} cost {bound(floor)} for starting and ending alone; "
             + _WAYS.format(shorter="").partition(", ")[2]
         )
     worst = hourly * seconds / HOUR + after
     if not seconds:
         return most if hourly or after else 0.0
-    if worst > most:
+    if worst > most * (1 + SLACK):
         fits = int((most - after) * HOUR / hourly)
         raise UsageError(
-            f"--remote-max-cost={most:g}: this run may cost up to {usd(worst)}: {who}, for the "
+            f"--remote-max-cost={most:g}: this run may cost up to {bound(worst)}: {who}, for the "
             f"{seconds:g} s of the run limit; " + _WAYS.format(shorter=f" ({fits} s)")
         )
     return worst
@@ -320,9 +324,9 @@ def _words(
     if worst is None:
         text = f"{usd(hourly)} an hour, without a limit"
     elif seconds or not most:
-        text = f"at most {usd(worst)}, {usd(hourly)} an hour for {seconds:g} s"
+        text = f"at most {bound(worst)}, {usd(hourly)} an hour for {seconds:g} s"
     else:
-        text = f"at most {usd(worst)} (--remote-max-cost), {usd(hourly)} an hour"
+        text = f"at most {bound(worst)} (--remote-max-cost), {usd(hourly)} an hour"
     return f"{text}; no price is known for {_names(unknown)}" if unknown else text
 
 
@@ -332,7 +336,18 @@ def usd(amount: float) -> str:
     >>> [usd(amount) for amount in (0, 0.00001, 0.0004, 0.0236, 0.594, 3.9492, 1234.5)]
     ['$0', '$0.0001', '$0.0004', '$0.024', '$0.594', '$3.95', '$1234.50']
     """
-    if not amount:
-        return "$0"
-    digits = 4 if amount < 0.001 else 3 if amount < 1 else 2  # noqa: PLR2004 -- what is read at ease
-    return f"${max(amount, 0.0001):.{digits}f}"
+    return f"${max(amount, 0.0001):.{_digits(amount)}f}" if amount else "$0"
+
+
+def bound(amount: float) -> str:
+    """Write an amount that something may come to: never less than it is, and as short.
+
+    >>> [bound(amount) for amount in (0, 0.00001, 0.0236, 0.5941, 1.8, 1.8001, 1234.5)]
+    ['$0', '$0.0001', '$0.024', '$0.595', '$1.80', '$1.81', '$1234.50']
+    """
+    shown = 10 ** _digits(amount)
+    return usd(math.ceil(round(amount * shown, 6)) / shown)
+
+
+def _digits(amount: float) -> int:
+    return 4 if amount < 0.001 else 3 if amount < 1 else 2  # noqa: PLR2004 -- what is read at ease

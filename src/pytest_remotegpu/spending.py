@@ -211,7 +211,7 @@ class Spending:
     @property
     def text(self) -> str:
         """Name the cap that is reached."""
-        return f"the cost limit of {cost.usd(self._most)} (--remote-max-cost) is reached"
+        return f"the cost limit of {cost.bound(self._most)} (--remote-max-cost) is reached"
 
     def close(self) -> list[WorkerCost]:
         """Let the cap be, and make the final bills."""

@@ -60,6 +60,25 @@ def test_a_container_has_limits_of_its_own(
     assert len(service.deploys) == 1
 
 
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ("0", "--remote-run-timeout=0 is no limit, and at Modal there has to be one; give 1 to"),
+        ("86341", "--remote-run-timeout=86341: Modal ends each container after a day"),
+    ],
+)
+def test_a_limit_that_the_service_does_not_take(
+    pytester: pytest.Pytester, service: LoopbackModal, seconds: str, words: str
+) -> None:
+    pytester.makepyfile("import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n")
+    result = run(pytester, T4, f"--remote-run-timeout={seconds}")
+    assert result.ret == 4
+    assert words in said(result)
+    assert "86340 seconds, or leave it out for 3600" in said(result)
+    assert not service.calls
+    assert not service.deploys
+
+
 @pytest.mark.usefixtures("begun")
 def test_the_run_limit(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     """The summary and junit are whole; what has its verdict keeps it."""

@@ -142,6 +142,24 @@ def test_an_amount_is_shown_as_people_read_it(amount: float, shown: str) -> None
     assert cost.usd(amount) == shown
 
 
+@given(st.floats(1e-9, 1e6))
+def test_a_bound_is_never_shown_as_less(amount: float) -> None:
+    shown = float(cost.bound(amount).removeprefix("$"))
+    assert shown >= amount * (1 - 1e-8)
+    assert shown <= amount + max(amount * 0.01, 0.001)
+    assert cost.bound(shown) == cost.usd(shown)
+
+
+@given(st.floats(0.01, 1000), st.integers(1, 20), st.floats(1, 1e5))
+def test_a_cap_of_what_is_shown_is_enough(rate: float, workers: int, limit: float) -> None:
+    found = ask({ONE: workers}, rate, limit)
+    assert found.worst is not None
+    shown = float(cost.bound(found.worst).removeprefix("$"))
+    assert cost.bound(found.worst) in found.text
+    if shown > workers * rate * (66 + 1) / 3600:
+        assert ask({ONE: workers}, rate, limit, shown).worst == found.worst
+
+
 @given(st.floats(1e-9, 1e9))
 def test_an_amount_is_never_shown_as_nothing(amount: float) -> None:
     shown = float(cost.usd(amount).removeprefix("$"))
@@ -168,7 +186,7 @@ def ask(
 def test_worst_case_is_limit_times_rate_times_workers() -> None:
     found = ask({ONE: 3, TWO: 1}, 10.0, limit=1800.0)
     assert found.worst == pytest.approx(50 * (1800 + 60) / 3600)
-    assert found.text == "at most $25.83, $50.00 an hour for 1800 s"
+    assert found.text == "at most $25.84, $50.00 an hour for 1800 s"
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:

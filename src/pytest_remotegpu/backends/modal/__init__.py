@@ -50,6 +50,8 @@ RUN_LIMIT: Final = 3600.0
 """Seconds that a run may take where nobody says otherwise: a forgotten one costs money."""
 GRACE: Final = 60
 """Seconds of a container's own time-out above the run limit."""
+LONGEST: Final = 86400 - GRACE
+"""The longest run limit: Modal takes no time-out above a day."""
 IDLE: Final = 60.0
 """Seconds that a container stays without work where nobody says otherwise."""
 MOST_CONTAINERS: Final = 8
@@ -418,13 +420,32 @@ class _Plain:
         """Forget it."""
 
 
+def _check_limit(site: Site) -> None:
+    """Look whether Modal takes the run limit, a minute added.
+
+    :raises UsageError: where it does not.
+    """
+    ways = f"give 1 to {LONGEST} seconds, or leave it out for {RUN_LIMIT:g}"
+    if site.run_limit > LONGEST:
+        raise UsageError(
+            f"--remote-run-timeout={site.run_limit:g}: Modal ends each container after a day, a "
+            f"minute of which is kept for its end; {ways}"
+        )
+    if "run_timeout" in site.chosen and not site.run_limit:
+        raise UsageError(
+            f"--remote-run-timeout=0 is no limit, and at Modal there has to be one; {ways}"
+        )
+
+
 def make(rest: str, site: Site) -> Backend:
     """Read nothing, a GPU type, or types with commas of which the first free one is taken.
 
     :raises SpecError: for a type that Modal has not. :raises UnreadyError: without its SDK.
-    :raises UsageError: where the project's files describe no environment that can be made there.
+    :raises UsageError: where the project's files describe no environment that can be made there,
+        or the run limit is none that Modal takes.
     """
     named = spec.parse(rest)
+    _check_limit(site)
     try:
         version("modal")
     except PackageNotFoundError:
