@@ -401,7 +401,7 @@ def _session(runner: Runner, emitter: Emitter) -> bool:
     try:
         with contextlib.ExitStack() as runner.while_configured:
             runner.while_configured.enter_context(installed.kept())
-            status = int(pytest.main(list(runner.options.args), plugins=[runner]))
+            status = int(pytest.main(options.understood(runner.options.args), plugins=[runner]))
     except BaseException as error:  # noqa: BLE001 -- the border: a hook may raise anything
         text = to_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         if runner.natural is None:
