@@ -195,8 +195,8 @@ class Worker:
                 copies = 0
             entry.call.chunks.extend([chunk] * copies)
             container.frames += 1
-            await self._scheduler.strike(container, chunk.index, wait=False)
-        entry.call.changed.notify()
+            entry.call.changed.notify()
+            await self._scheduler.strike(container, chunk.index)
         return Empty()
 
     async def claimed(self, caller: Caller) -> None:
