@@ -1,9 +1,9 @@
 """Measure what a container costs beside a process of this host: ``benchmarks/rented.py [ROUNDS]``.
 
-A thousand trivial tests go, in turn, the way of ``--remote=modal:T4`` to a service on the loopback
 A thousand trivial tests go, in turn, by ``--remote=modal:T4`` to a service on the loopback
 interface and by ``--remote=local:cpu``, both warm: what is printed is the whole time of the one
-processors of this machine, which they do not with the real one.
+divided by that of the other. The service, the client and the container share the processors of
+this machine, which they do not with the real one.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ FINE, WRONG, USAGE = 0, 1, 2
 INTERRUPTED, UNREAD = 128 + 2, 128 + 13
 """What a shell shows of a process that Ctrl-C has ended, or the end of whoever read from it."""
 LINES: Final = 20
+WAIT: Final = 300.0
+"""Seconds for which the doctor waits for a card that is not free, where nobody says otherwise."""
 LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at a log that is followed."""
 
@@ -299,9 +301,9 @@ def _checks(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator
         return
     from pytest_remotegpu.doctor import far  # noqa: PLC0415 -- needs packages that may be missing
 
-    backend = far.open_backend(options.remote, options.python)
+    checks = far.look(options.remote, options.python, environ, options.wait)
     yield from doctor.examine(environ)
-    yield from far.examine(backend, environ)
+    yield from checks
 
 
 # the command line
@@ -344,7 +346,18 @@ def _parser() -> argparse.ArgumentParser:
     asking.add_argument("--json", action="store_true", help="as data")
     asking.add_argument("--remote", metavar="SPEC", help="try a far side, too")
     asking.add_argument("--python", metavar="PATH", default="", help="the far interpreter")
+    asking.add_argument(
+        "--wait", metavar="S", type=_seconds_of, default=WAIT, help=f"for a card there ({WAIT:g})"
+    )
     return parser
+
+
+def _seconds_of(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) or not float(text):
+        raise argparse.ArgumentTypeError(
+            f"invalid number of seconds {text!r}; write more than 0, such as {WAIT:g}"
+        )
+    return float(text)
 
 
 def _lines(text: str) -> int:

@@ -1,17 +1,18 @@
 """Collection as this side sees it: which files hold the shipped tests, what a test is made of.
 
-Knows nothing of workers or of the wire. Today everything is collected here; what asks for far
-collection later stands behind the same calls.
+Knows nothing of workers or of the wire, nor who has collected.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import cloudpickle
 import pytest
+
+from pytest_remotegpu.grown import FarItem
 
 __all__ = ["Collection"]
 
@@ -53,12 +54,10 @@ class Collection:
                 (i for i, other in enumerate(siblings) if other is item), len(siblings)
             ),
             "count": len(siblings),
-            "values": {name: _pickled(value) for name, value in callspec.params.items()}
-            if callspec
-            else {},
+            "values": _values(item, callspec.params) if callspec else {},
             "indices": dict(callspec.indices) if callspec else {},
             "id": callspec.id if callspec else "",
-            "marks": _pickled(list(callspec.marks)) if callspec else None,
+            "marks": _pickled(list(callspec.marks)) if callspec and not _is_far(item) else None,
         }
 
     def _siblings(self, function: str) -> list[pytest.Item]:
@@ -73,6 +72,17 @@ def _function_id(item: pytest.Item) -> str:
     name = getattr(item, "originalname", None) or item.name
     parent = item.parent.nodeid if item.parent is not None else ""
     return f"{parent}::{name}"
+
+
+def _is_far(item: pytest.Item) -> bool:
+    return isinstance(item, FarItem)
+
+
+def _values(item: pytest.Item, params: Mapping[str, Any]) -> dict[str, bytes | None]:
+    """Pickle the parameters; of a test that was collected there only their look is here."""
+    if _is_far(item):
+        return dict.fromkeys(params)
+    return {name: _pickled(value) for name, value in params.items()}
 
 
 def _pickled(value: Any) -> bytes | None:

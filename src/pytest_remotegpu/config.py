@@ -25,6 +25,7 @@ __all__ = [
     "Setting",
     "Settings",
     "parse_aliases",
+    "parse_collect",
     "parse_modules",
     "parse_prices",
     "parse_seconds",
@@ -51,6 +52,7 @@ OPTIONS: Final[dict[str, str]] = {
     "remote_timeline": "--remote-timeline",
     "remote_max_cost": "--remote-max-cost",
     "remote_json": "--remote-json",
+    "remote_watch": "--remote-watch",
     "remote_workers": "--remote-workers",
     "remote_rev": "--remote-rev",
     "remote_ephemeral": "--remote-ephemeral",
@@ -105,6 +107,16 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
         "secrets by name: of the provider, or env:NAME for a variable of this process",
     ),
     "remotegpu_volumes": ("linelist", "", "volumes of the provider: NAME:/path or NAME:/path:ro"),
+    "remotegpu_collect": (
+        "string",
+        "",
+        "far: files with gpu tests are collected on the far side and not imported here (here)",
+    ),
+    "remotegpu_files": (
+        "linelist",
+        "",
+        "globs of files that are collected on the far side, whatever their source says",
+    ),
     "remotegpu_aliases": ("linelist", "", "markers that mean gpu: NAME = gpu(2)"),
     "remotegpu_prices": (
         "linelist",
@@ -123,6 +135,9 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
     ),
 }
 """Ini options: kind, default, help."""
+
+COLLECTS: Final = ("here", "far")
+"""Who collects; the first is the default."""
 
 MOST_WORKERS: Final = 9999
 
@@ -158,6 +173,7 @@ class Settings:
     :ivar fresh: whether every process of the far side is to be a new one.
     :ivar workers: the most that may share the tests of one shape.
     :ivar ephemeral: whether what is deployed for this session ends with it.
+    :ivar watch: whether to run again after each save.
     :ivar rev: the commit whose files run there; empty for the working tree.
     :ivar timeout: seconds for one test, 0 for no limit; so are the next three.
     :ivar run_timeout: for all that runs far away. :ivar wait: for cards that others hold.
@@ -167,6 +183,8 @@ class Settings:
     :ivar prices: USD for one GPU and an hour, by type of card or backend.
     :ivar max_upload: bytes.
     :ivar max_artifact: bytes for one test.
+    :ivar collect_far: whether files with gpu tests are collected on the far side.
+    :ivar files: globs of files that are, whatever their source says.
     :ivar aliases: marker names and the ``gpu`` arguments that they stand for.
     :ivar origins: every setting with its origin.
     """
@@ -182,6 +200,7 @@ class Settings:
     workers: int
     rev: str
     ephemeral: bool
+    watch: bool
     timeout: float
     run_timeout: float
     wait: float
@@ -198,6 +217,8 @@ class Settings:
     image: tuple[str, ...]
     secrets: tuple[str, ...]
     volumes: tuple[str, ...]
+    collect_far: bool
+    files: tuple[str, ...]
     aliases: Mapping[str, Mapping[str, Any]]
     max_upload: int
     max_artifact: int
@@ -289,6 +310,16 @@ def parse_workers(text: str) -> int:
     return int(text)
 
 
+def parse_collect(text: str) -> bool:
+    """Read who collects: say whether it is the far side.
+
+    :raises UsageError: where it is neither.
+    """
+    if text.strip() not in COLLECTS:
+        raise UsageError(f"remotegpu_collect = {text!r} is neither {' nor '.join(COLLECTS)}")
+    return text.strip() == "far"
+
+
 def parse_modules(lines: Iterable[str], name: str) -> tuple[str, ...]:
     """Read dotted names of modules, one a line.
 
@@ -343,6 +374,15 @@ def _alias_arguments(line: str, meaning: str) -> dict[str, Any]:
     raise UsageError(f"remotegpu_aliases has {line!r}; a line reads NAME = gpu or NAME = gpu(2)")
 
 
+def _refuse_empty(cli: Mapping[str, Any]) -> None:
+    for option in ("remote_rev", "remote_json", "remote_artifacts"):
+        if cli.get(option) == "":
+            raise UsageError(
+                f"{OPTIONS[option]}= is empty; give it a value, or leave the option out"
+                " (is a variable unset in the command?)"
+            )
+
+
 def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str, Any]) -> Settings:
     """Bring command line, environment and ini file together.
 
@@ -350,6 +390,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
     :param ini: values of :data:`INI`; an option that the file does not set is missing.
     :raises UsageError: for a value that can't be read.
     """
+    _refuse_empty(cli)
     found: dict[str, Setting] = {}
 
     def pick(
@@ -398,6 +439,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         workers=parse_workers(str(pick("workers", 1, option="remote_workers"))),
         rev=str(pick("rev", "", option="remote_rev")),
         ephemeral=bool(pick("ephemeral", False, option="remote_ephemeral")),
+        watch=bool(pick("watch", False, option="remote_watch")),
         timeout=seconds("timeout", ini=True),
         run_timeout=seconds("run_timeout"),
         wait=seconds("wait"),
@@ -414,6 +456,8 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         image=lines("image"),
         secrets=lines("secrets"),
         volumes=lines("volumes"),
+        collect_far=parse_collect(str(pick("collect", COLLECTS[0], key="remotegpu_collect"))),
+        files=lines("files"),
         aliases=parse_aliases(list(lines("aliases"))),
         max_upload=size("max_upload"),
         max_artifact=size("max_artifact"),

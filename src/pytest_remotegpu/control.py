@@ -13,13 +13,14 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import plan, pool, selection, spending, terminal, timeline
-from pytest_remotegpu.backends.base import Backend, Checks, Describes, Prepares
+from pytest_remotegpu.backends.base import Backend, Checks, Describes, Picks, Prepares
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.durations import Durations
-from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.errors import RemoteGpuError, UsageError
 from pytest_remotegpu.far import FarSide
+from pytest_remotegpu.gathering import Gathering
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.inplace import artifacts_root, has_run, holds_context, require_gpu
 from pytest_remotegpu.outputs import clear
@@ -79,32 +80,50 @@ class Control:
         self._collection = Collection()
         ships = backend is not None and backend.ships_tree
         self._shipping = Shipping(
-            config, settings, start, self._collection, ships_tree=ships, sender=sender or Sender()
+            config,
+            settings,
+            start,
+            self._collection,
+            ships_tree=ships,
+            names_cards=not (isinstance(backend, Picks) and backend.picks_cards),
+            sender=sender or Sender(),
         )
         self._far: FarSide | None = None
         self._interrupts = Interrupts()
         self._early_warnings: list[tuple[Any, str]] = []
         self._began = time.monotonic()
         self._collected = (self._began, self._began)
+        self._running = False
+        far = settings.collect_far and backend is not None
+        self._gathering = Gathering(config, settings, self._far_side) if far else None
         self.shapes: list[Shape | None] = []
 
     @property
     def summary(self) -> RunSummary | None:
         """What there is to say of the far side, once there is one."""
-        return None if self._far is None else self._far.summary
+        return None if self._far is None or not self._running else self._far.summary
 
     def pytest_report_header(self) -> str | None:
         """Name the far side."""
         return header(self._backend) if self._backend is not None else None
 
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Let files be collected on the far side where that is asked for."""
+        if self._gathering is not None:
+            config.pluginmanager.register(self._gathering, "remotegpu-gathering")
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection(self) -> Iterator[None]:
+    def pytest_collection(self, session: pytest.Session) -> Iterator[None]:
         """See how long collection takes here."""
         start = time.monotonic()
         if isinstance(self._backend, Prepares) and not self._runs_nothing:
             self._backend.prepare()
         try:
+            if self._gathering is not None:
+                self._gathering.begin(session)
             return (yield)
+        except RemoteGpuError as error:
+            raise pytest.UsageError(str(error)) from None
         finally:
             self._collected = (start, time.monotonic())
 
@@ -122,11 +141,20 @@ class Control:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find out what goes where; ill-formed marks end the session before anything starts."""
         try:
-            self.shapes = selection.shapes_of(session.items, self._settings)
-            if isinstance(self._backend, Checks):
-                selection.check_offers(self._backend, session.items, self.shapes)
+            if self._gathering is not None:
+                self._gathering.bring_here(session)
+            self._find_shapes(session)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
+
+    def _find_shapes(self, session: pytest.Session) -> None:
+        """Find out what goes where.
+
+        :raises UsageError: for an ill-formed mark, or one that the far side can't meet.
+        """
+        self.shapes = selection.shapes_of(session.items, self._settings)
+        if isinstance(self._backend, Checks):
+            selection.check_offers(self._backend, session.items, self.shapes)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what goes where, and what looks as if it should have gone too; ``-q`` is quiet."""
@@ -181,10 +209,13 @@ class Control:
             if self._backend is None or all(shape is None for shape in self.shapes):
                 return None
             worst = self._forecast().worst
-            kept = artifacts_root(session.config, self._settings.artifacts)
             pairs = zip(session.items, self.shapes, strict=True)
-            left = clear(kept, (item.nodeid for item, shape in pairs if shape is not None))
-            far = self._make_far(session, self._backend, kept)
+            left = clear(
+                self._artifacts_root(), (item.nodeid for item, shape in pairs if shape is not None)
+            )
+            far = self._begin_far(session)
+            if self._gathering is not None:
+                self._gathering.settle(session.items, self.shapes)
             far.summary.note(left)
             far.summary.worst = far.spending.worst = worst
             RemoteSession(session, far).run(session.items, self.shapes)
@@ -192,18 +223,31 @@ class Control:
             raise pytest.UsageError(str(error)) from None
         return True
 
-    def _make_far(self, session: pytest.Session, backend: Backend, kept: Path) -> FarSide:
-        """Make the far side of this session, which has to know what has happened so far."""
-        far = self._far = FarSide(
-            session,
-            self._settings,
-            backend,
-            collection=self._collection,
-            shipping=self._shipping,
-            artifacts_dir=kept,
-            interrupts=self._interrupts,
-            began=self._began,
-        )
+    def _far_side(self, session: pytest.Session) -> FarSide:
+        """Give the far side of this session."""
+        if self._far is None:
+            assert self._backend is not None
+            self._far = FarSide(
+                session,
+                self._settings,
+                self._backend,
+                collection=self._collection,
+                shipping=self._shipping,
+                artifacts_dir=self._artifacts_root(),
+                interrupts=self._interrupts,
+                began=self._began,
+            )
+        return self._far
+
+    def _artifacts_root(self) -> Path:
+        """Name the folder for what tests leave."""
+        return artifacts_root(self._config, self._settings.artifacts)
+
+    def _begin_far(self, session: pytest.Session) -> FarSide:
+        """Give the far side of a session that is to run, and tell it what has happened so far."""
+        far = self._far_side(session)
+        self._running = True
+        backend = far.backend
         far.timeline.span(far.here, "collection here", *self._collected)
         if backend.one_host and not backend.ships_tree and not backend.pretends and holds_context():
             far.summary.note(CONTEXT)
@@ -221,6 +265,7 @@ class Control:
         )
         if taken is not None:
             upload += "".join(f"\n  left out: {path} {why}" for path, why in taken.left_out)
+            upload += "".join(f"\n{text}" for text in self._shipping.further.describe())
         if isinstance(self._backend, Describes):
             upload += "".join(f"\nenvironment: {text}" for text in self._backend.describe())
         where = None if self._backend is None else _place(self._backend)
@@ -248,7 +293,7 @@ class Control:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Be no green session where a far one failed at its end, or nobody knows how it ended."""
-        if self._far is None:
+        if self._far is None or not self._running:
             return
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._far.summary.status
@@ -257,7 +302,7 @@ class Control:
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""
-        if self._far is None and when != "runtest":
+        if not self._running and when != "runtest":
             self._early_warnings.append((warning_message, when))
 
     @pytest.hookimpl(tryfirst=True)
@@ -274,7 +319,7 @@ class Control:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the closing sections."""
-        if self._far is not None:
+        if self._far is not None and self._running:
             show_summary(terminalreporter, self._settings, self._far.summary)
 
     def pytest_unconfigure(self) -> None:

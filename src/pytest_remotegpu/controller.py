@@ -166,6 +166,7 @@ class Controller:
         self._environment = environment
         self._prefix = "-".join(filter(None, (backend.name.partition(":")[0], sender)))
         self._mailbox = Mailbox()
+        self._spare: dict[Shape, tuple[Worker, list[Said]]] = {}
         self.workers: list[Worker] = []
 
     def open(
@@ -173,8 +174,17 @@ class Controller:
     ) -> Worker:
         """Start a worker and send it hello, order and what follows, in one piece.
 
+        One of this shape that is kept, since it has collected the files already, is told the tests.
+
         :raises FarSideError: where the backend has none.
         """
+        worker, said = self._spare.pop(shape, (None, []))
+        if worker is not None:
+            order = make_order(worker)
+            for each in said:
+                self._mailbox.put(each)
+            worker.send(orders.Chosen(order.payload, order.limits), order.run, *after)
+            return worker
         started = time.monotonic()
         channel = self.backend.open(shape, self._environment)
         name = f"{self._prefix}-{len(self.workers) + 1}"
@@ -186,6 +196,13 @@ class Controller:
         reader.start()
         worker.send(make_order(worker), *after, first=frames.frame(self.hello.encode()))
         return worker
+
+    def keep(self, worker: Worker, said: list[Said]) -> None:
+        """Keep a worker that has collected for the next that is asked for.
+
+        :param said: what it has said that concerns whoever is given it.
+        """
+        self._spare[worker.shape] = (worker, said)
 
     def _read(self, worker: Worker) -> None:
         """The reader thread: put everything on the queue, and at last how it ended."""

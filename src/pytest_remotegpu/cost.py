@@ -87,7 +87,8 @@ def find_rate(
         found = prices[kind]
     else:
         return None
-    return Rate(found * max(shape.count, 1), source=OWN)
+    after = 0.0 if asked is None else asked.after  # the backend's business, whatever the price
+    return Rate(found * max(shape.count, 1), source=OWN, after=after)
 
 
 # ---------------------------------------------------------------- what was spent
@@ -155,13 +156,19 @@ def words(workers: Iterable[WorkerCost], worst: float | None) -> str:
         sum(rate.usd(getattr(worker, part)) for worker, rate in priced)
         for part in ("start", "busy", "idle")
     )
-    dates = {f"of {rate.date}" if rate.date else f"({rate.source})" for _, rate in priced}
+    dates = {_origin(rate) for _, rate in priced}
     text = f"about {usd(start + busy + idle)}"
     text += f" (tests {usd(busy)}, start {usd(start)}, idle {usd(idle)})"
     text += "" if worst is None else f" of at most {bound(worst)}"
     text += f", by prices {' and '.join(sorted(dates))}"
     lacking = len(found) - len(priced)
     return text + (f"; the price of {lacking} more is not known" if lacking else "")
+
+
+def _origin(rate: Rate) -> str:
+    """Say where a price is from; an address is left to the record."""
+    named = f"({rate.source})" if rate.source and "://" not in rate.source else ""
+    return " ".join(filter(None, [f"of {rate.date}" if rate.date else "", named])) or "unnamed"
 
 
 @dataclass

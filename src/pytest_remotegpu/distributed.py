@@ -8,6 +8,7 @@ at their end. Knows pytest-xdist by the hooks and names that it documents, and d
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -29,7 +30,7 @@ from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.inplace import artifacts_root, count_files, has_run, require_gpu
-from pytest_remotegpu.news import KIND, REFUSAL, failed_collection
+from pytest_remotegpu.news import KIND, REFUSAL, UNLOADABLE, failed_collection
 from pytest_remotegpu.onebyone import OneByOne
 from pytest_remotegpu.outputs import clear
 from pytest_remotegpu.protocol import events, plain
@@ -108,11 +109,14 @@ class Node(Control):
     def pytest_report_header(self) -> None:
         """Leave that to the hub."""
 
+    def _artifacts_root(self) -> Path:
+        return self._kept
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find out what goes where; the hub ends the session for an ill-formed mark."""
         try:
-            self.shapes = selection.shapes_of(session.items, self._settings)
+            self._find_shapes(session)
             self._expected = self._forecast()
         except UsageError as error:
             self._usage = str(error)
@@ -137,7 +141,7 @@ class Node(Control):
     def _loop(self, session: pytest.Session) -> Generator[None, Any, Any]:
         if all(shape is None for shape in self.shapes):
             return (yield)
-        far = self._make_far(session, self._ships_to, self._kept)
+        far = self._begin_far(session)
         far.replayer.unknown = []
         far.summary.worst = far.spending.worst = self._expected.worst
         if self._expected.text and self._shipping.sender.worker == "gw0":
@@ -271,7 +275,11 @@ class Hub:
         self._reports = 0
         self._errors = 0
         self._on_gpu = 0
-        self._kept = artifacts_root(config, settings.artifacts)
+
+    @functools.cached_property
+    def _kept(self) -> Path:
+        """The folder for artifacts; pytest's cache is not there yet when this object is made."""
+        return artifacts_root(self._config, self._settings.artifacts)
 
     @property
     def summary(self) -> RunSummary:
@@ -311,9 +319,9 @@ class Hub:
         :raises UsageError: for the latter, before any test has been reported.
         """
         kind = getattr(report, KIND, "")
-        if kind == REFUSAL and not self._reports:
+        if kind in {REFUSAL, UNLOADABLE} and not self._reports:
             raise pytest.UsageError(str(report.longrepr))
-        self._errors += bool(kind)
+        self._errors += kind not in {"", REFUSAL}  # of which each test has an error already
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the reports, and those of tests that had to run on a GPU and did."""

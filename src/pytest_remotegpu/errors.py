@@ -12,12 +12,21 @@ __all__ = [
     "ProtocolError",
     "RemoteGpuError",
     "SpecError",
+    "UnreadyError",
     "UsageError",
 ]
 
 
 class RemoteGpuError(Exception):
-    """The root of this project's exceptions."""
+    """The root of this project's exceptions.
+
+    :ivar what: what has happened. :ivar fix: the way out, where it is told apart from that.
+    """
+
+    def __init__(self, what: str = "", *, fix: str = "") -> None:
+        super().__init__(f"{what}; {fix}" if fix else what)
+        self.what = what
+        self.fix = fix
 
 
 class UsageError(RemoteGpuError):
@@ -26,6 +35,10 @@ class UsageError(RemoteGpuError):
 
 class SpecError(UsageError):
     """Raised when ``--remote=`` names no backend, or one that can't read the rest."""
+
+
+class UnreadyError(SpecError):
+    """Raised when a backend lacks something on this host that the user has to mend first."""
 
 
 class MarkerError(UsageError):

@@ -10,30 +10,30 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from pytest_remotegpu import selection, terminal
+from pytest_remotegpu.advice import Refusal
 from pytest_remotegpu.backends.base import Backend, Environment, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
-from pytest_remotegpu.controller import Controller, Worker
+from pytest_remotegpu.controller import Controller, Said, Worker
 from pytest_remotegpu.durations import Durations
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.members import Member
 from pytest_remotegpu.news import News
-from pytest_remotegpu.outputs import Artifacts
-from pytest_remotegpu.pool import Pool, Serves, job_of, width_of
+from pytest_remotegpu.outputs import Artifacts, shown
+from pytest_remotegpu.pool import Pool, Serves, job_of, what_fits, width_of
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.reports import Shipped
-from pytest_remotegpu.runlimit import RunLimit
+from pytest_remotegpu.runlimit import LAST_LOOK, RunLimit
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.signals import Interrupts
 from pytest_remotegpu.spending import Spending
@@ -41,7 +41,7 @@ from pytest_remotegpu.stretch import Following
 from pytest_remotegpu.summary import RunSummary
 from pytest_remotegpu.timeline import HERE, Timeline
 
-__all__ = ["TICK", "FarSide"]
+__all__ = ["SILENCE", "TICK", "FarSide"]
 
 TICK: Final = 0.2
 """Seconds to wait for news before looking whether the session should stop."""
@@ -51,10 +51,6 @@ CLOSING: Final = 15.0
 """Seconds to wait for a worker's last words once all verdicts are in."""
 AT_ONCE: Final = 100
 """Tests that may be complete before they are shown; then the rest of the news waits."""
-LAST_LOOK: Final = 5.0
-"""Seconds that a worker has, at the run limit, to say what its test did."""
-CUT: Final = LAST_LOOK + 1.2
-"""Seconds after a limit at which every worker is ended, whatever this process is at."""
 
 
 class FarSide:
@@ -88,7 +84,6 @@ class FarSide:
         self._clock: RunLimit | None = None
         self._limit = ""
         self._expired = self._ends = False
-        self._cut: list[Worker] = []
         self.backend = backend
         self.here = shipping.sender.worker or HERE
         self.interrupts = interrupts
@@ -130,6 +125,8 @@ class FarSide:
 
     def _on_ready(self, test: Shipped) -> None:
         """Let a verdict be shown; under pytest-xdist it waits until its test is asked for."""
+        if (kept := self._artifacts.folder(test.item.nodeid)) is not None:
+            test.tell("remotegpu_artifacts", shown(kept, self._config.rootpath))
         if not test.verdict:
             self._durations.note(test.item.nodeid, test.seconds)
         if not self._shipping.sender.worker:
@@ -160,7 +157,7 @@ class FarSide:
             "make_order": self._make_order,
             "required": self._settings.required,
         }
-        self._say_what_fits(shape, self.backend.capacity)
+        self.summary.note(what_fits(self._width, shape, self.backend.capacity, self.backend.name))
         width = width_of(self._width, len(tests), shape.count, self.backend.capacity)
         if width == 1:
             return Lane(shape, tests, on_ready=self._on_ready, **common)
@@ -189,15 +186,50 @@ class FarSide:
             self._set_limit()
         return self.controller
 
-    def _make_order(self, worker: Worker, tests: list[Shipped], run: orders.Run) -> orders.Order:
+    def _make_order(
+        self,
+        worker: Worker,
+        tests: list[Shipped],
+        run: orders.Run,
+        files: list[str] | None = None,
+    ) -> orders.Order:
         self.timeline.span(worker.name, "worker opened", worker.started, worker.opened)
-        order = self._shipping.order(worker, tests, run, self._environ, self._workers())
+        order = self._shipping.order(
+            worker, tests, run, self._environ, self._workers(), files=files
+        )
         for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
             self.summary.note(note)
         command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
         self._debug(f"{worker.name}: {len(tests)} tests on {worker.shape}: {command}")
         self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
         return order
+
+    # collection there
+
+    def gather(self, shape: Shape, files: list[str]) -> Worker:
+        """Start a worker that collects these files, and then waits to be told its tests.
+
+        :raises FarSideError: where none is to be had.
+        """
+        run = orders.Run(0, 0)
+        return self.opened().open(shape, lambda worker: self._make_order(worker, [], run, files))
+
+    def hand_on(self, worker: Worker, said: list[Said]) -> None:
+        """Let a worker that has collected run the tests of its shape."""
+        self.opened().keep(worker, said)
+
+    def supply(self, digests: list[str], worker: Worker) -> None:
+        """Send a worker contents that it lacks.
+
+        :raises ProtocolError: for contents that are no part of what was announced.
+        """
+        sent = self._shipping.supply(digests, worker.send, self.summary.note)
+        self.summary.sent_files += sent.files
+        self.summary.sent_bytes += sent.size
+
+    def explain(self, text: str) -> list[str]:
+        """Say of what a failure there lacks, and that is here, why it did not travel."""
+        return self._shipping.explain_missing(text, self.replayer.far_root)
 
     def _debug(self, text: str) -> None:
         if self._settings.debug:
@@ -286,22 +318,12 @@ class FarSide:
             if isinstance(lane, Pool) and lane.busy:
                 lane.widen(self._room(lane))
 
-    def _say_what_fits(self, shape: Shape, capacity: int | None) -> None:
-        """Say once that there are not GPUs for as many workers as the user has asked for."""
-        fits = (capacity or 0) // shape.count if shape.count else 0
-        if 0 < fits < self._width:
-            self.summary.note(
-                f"--remote-workers={self._width}: {self.backend.name} has {capacity} "
-                f"GPU{'s' if capacity != 1 else ''}, so at most {fits} "
-                f"worker{'s' if fits != 1 else ''} for {shape} at once"
-            )
-
     def _room(self, pool: Pool) -> int | None:
         """Say how many more workers of a shape there are GPUs for; ``None`` for any number."""
         capacity, count = self.capacity(), pool.shape.count
         if capacity is None or not count:
             return None
-        self._say_what_fits(pool.shape, capacity)
+        self.summary.note(what_fits(self._width, pool.shape, capacity, self.backend.name))
         return max(capacity - self.in_use(), 0) // count
 
     def _expire_silent(self) -> None:
@@ -324,15 +346,16 @@ class FarSide:
         threading.Thread(target=worker.channel.stop, daemon=True).start()
         lane.worker = None
 
-    def refusals(self) -> list[str]:
+    def refusals(self) -> list[Refusal]:
         """Give, once each, why the far side can't serve this session at all."""
         found = []
         for lane in self.lanes.values():
-            text, lane.refusal = lane.refusal, ""
-            if text:
+            refusal, lane.refusal = lane.refusal, None
+            if refusal is not None:
                 head = f"the far side ({self.backend.name}) can't serve this session"
-                why = self._shipping.explain_missing(text, self.replayer.far_root)
-                found.append("\n".join([f"{head}:", text, *why]))
+                why = self._shipping.explain_missing(refusal.text, self.replayer.far_root)
+                text = "\n".join([f"{head}:", refusal.text, *why])
+                found.append(Refusal(text, refusal.loading))
         return found
 
     def end_where_a_test_did(self) -> None:
@@ -355,39 +378,14 @@ class FarSide:
     def _set_limit(self) -> None:
         """Let the clock run; a thread of its own minds it, since a local test may take long."""
         assert self.controller is not None
-        self.spending.watch(self.controller, self._end_for_money)
         own = self.backend.run_limit if isinstance(self.backend, Tells) else 0.0
-        seconds = self._settings.run_timeout or own
-        if not seconds:
-            return
-        self._limit = f"the run limit of {seconds:g} s (--remote-run-timeout) is reached"
-        end = partial(self._end_workers, self._limit)
-        self._clock = RunLimit(seconds, self.controller.began, end, self._cut_workers, CUT)
+        clock = self._clock = RunLimit(self.controller, self._settings.run_timeout or own)
+        self._limit = clock.text
+        self.spending.watch(self.controller, lambda late: clock.end(self.spending.text, late))
 
     def _ends_at(self) -> float:
         """Say when the first limit of the run is reached, as far as that is known."""
         return min(self._deadline, float("inf") if self._clock is None else self._clock.deadline)
-
-    def _end_workers(self, limit: str) -> None:
-        assert self.controller is not None
-        for worker in self.controller.living():
-            worker.end_at(limit, LAST_LOOK)
-
-    def _cut_workers(self) -> None:
-        """End all workers at once."""
-        assert self.controller is not None
-        for worker in self.controller.living():
-            self._cut.append(worker)
-            threading.Thread(target=worker.channel.stop, daemon=True).start()
-
-    def _end_for_money(self, seconds: float) -> None:
-        """End the workers, and cut off what has not ended in time.
-
-        :param seconds: since the money is spent.
-        """
-        self._end_workers(self.spending.text)
-        if seconds > CUT and not self._cut:
-            self._cut_workers()
 
     def _look_at_limit(self) -> None:
         """At the limit: nothing starts any more, and who says nothing is not waited for."""
@@ -474,8 +472,8 @@ class FarSide:
             self._durations.keep()
         if self._clock is not None:
             self._clock.close()
-        for worker in self._cut:
-            self.summary.fail(f"{worker.name} has not ended, although {worker.limit}")
+            for late in self._clock.late:
+                self.summary.fail(late)
         if self.controller is not None:
             self.controller.close()
             self._pass_on_words()
@@ -483,6 +481,10 @@ class FarSide:
         self.summary.rents = self.spending.rents
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
+        contexts = bool(self._config.getoption("cov_context", None))
+        self.news.covered.close(contexts=contexts)
+        for note in self._artifacts.close():
+            self.summary.note(note)
         self.summary.artifacts = self._artifacts.count
         self.summary.artifact_names = self._artifacts.names()
         self.summary.artifacts_dir = str(self._artifacts.root)

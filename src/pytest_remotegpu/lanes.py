@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pytest_remotegpu import advice
+from pytest_remotegpu.advice import Refusal, way_out
 from pytest_remotegpu.controller import Controller, Lost, Worker
 from pytest_remotegpu.errors import FarSideError, ProtocolError
 from pytest_remotegpu.gpu import Shape
@@ -69,7 +69,7 @@ class Lane:
         self.busy = False
         self.reason = ""
         self.ending: events.Exited | None = None
-        self.refusal = ""
+        self.refusal: Refusal | None = None
         self._closing = False
 
     @property
@@ -217,8 +217,8 @@ class Lane:
                 "(PYTEST_REMOTEGPU_PRETEND_GPUS is set there)"
             )
         if wrong:
-            self.refusal = "\n".join(wrong)
-            self.give_up(self.refusal)
+            self.refusal = Refusal("\n".join(wrong))
+            self.give_up(self.refusal.text)
             return
         self._summary.real = self._summary.real or (bool(hello.gpus) and hello.pretend is None)
 
@@ -375,7 +375,7 @@ class Lane:
             from_text(event.text).strip() or "the far session could not start and did not say why"
         )
         if event.usage:
-            self.refusal = text
+            self.refusal = Refusal(text, loading=True)
         self.give_up(text)
 
     # ends of workers
@@ -392,13 +392,13 @@ class Lane:
             self.end_at_limit()
             return
         if lost.kind:
-            self.refusal = lost.reason if lost.kind == "usage" else ""
+            self.refusal = Refusal(lost.reason) if lost.kind == "usage" else None
             self.give_up(lost.reason)
             return
         greeted = worker is None or worker.hello is not None
         passing = worker is not None and getattr(worker.channel, "passing", False)
         if not greeted and not passing and not lost.hostile:
-            self.refusal = advice.way_out(lost.reason, self._controller.hello.package)
+            self.refusal = way_out(lost.reason, self._controller.hello.package)
         reason = lost.reason or "the worker ended before its tests did"
         self.lose(reason, retry=not lost.hostile and (greeted or passing))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from pytest_remotegpu.advice import Refusal
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.protocol import events, orders
@@ -42,7 +43,8 @@ class Member(Lane):
         self.given_back: list[Shipped] = []
         self.alone: list[Shipped] = []
         self.served = False
-        self.retired = self.excuse = ""
+        self.retired = ""
+        self.excuse: Refusal | None = None
 
     @property
     def ready(self) -> bool:

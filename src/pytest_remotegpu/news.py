@@ -6,6 +6,7 @@ Hands the others to their lane; must not decide what becomes of a test.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,8 +18,10 @@ import pytest
 from pytest_remotegpu import software, terminal
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.controller import Controller, Lost, Said, Worker
+from pytest_remotegpu.covered import Covered
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError
 from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.incoming import Incoming
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.outputs import Artifacts
 from pytest_remotegpu.pool import Serves
@@ -30,7 +33,7 @@ from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.spending import Spending
 from pytest_remotegpu.timeline import Timeline
 
-__all__ = ["FAR_ERROR", "KIND", "REFUSAL", "News", "failed_collection"]
+__all__ = ["FAR_ERROR", "KIND", "REFUSAL", "UNLOADABLE", "News", "failed_collection"]
 
 MILESTONES: Final = (events.Collected, events.StretchEnded, events.StartFailed, events.Ended)
 
@@ -39,10 +42,12 @@ MOST_ASKED: Final = 3
 """How often a far side may ask for one content."""
 
 KIND: Final = "remotegpu_kind"
-"""An attribute of reports on errors that are none of a file collected here; one of the next two."""
+"""An attribute of reports on errors of no file that was collected here; one of the next three."""
 FAR_ERROR: Final = "collection"
 REFUSAL: Final = "refusal"
 """The far side, or the mark of a test, makes the whole session one that can't be meant."""
+UNLOADABLE: Final = "unloadable"
+"""The same, since its conftests or plugins don't load there."""
 
 
 class News:
@@ -75,7 +80,10 @@ class News:
         self._timeline = timeline
         self._spending = spending
         self._debug = debug
+        self.covered = Covered([str(config.rootpath), *sys.path], lambda: shipping.measures)
         self._live = terminal.LiveOutput(config)
+        self._incoming = Incoming(config)
+        config.pluginmanager.register(self._incoming, terminal.MOVING)
         self._failed_files: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
         self._needed: Counter[tuple[str, str]] = Counter()
@@ -86,7 +94,10 @@ class News:
             events.Warned: self._take_warning,
             events.Live: self._take_live,
             events.Log: self._take_log,
+            events.Started: self._take_start,
             events.Artifact: self._take_artifact,
+            events.Dropped: self._drop_artifact,
+            events.Covered: lambda _l, _w, _c, event: self.covered.take(event),
             events.Junit: self._take_junit,
             events.Wants: self._take_wants,
             events.Need: self._take_need,
@@ -111,6 +122,7 @@ class News:
         lane = next((lane for lane in lanes if lane.worker is said.worker), None)
         if isinstance(said.what, Lost):
             self._live.end(said.worker.name)
+            self._incoming.end(said.worker.name)
         self._timeline.take(said)
         self._tell(said)
         if lane is None:
@@ -177,10 +189,23 @@ class News:
         lane.take([event])
         self._replayer.replay_ready()
 
+    def _take_start(self, lane: Lane, worker: Worker, _c: Controller, event: Any) -> None:
+        """Let a test begin; where another worker had it before, without what came from there."""
+        lane.take([event])
+        self._artifacts.begin(lane.test(event.item).item.nodeid, worker.nonce)
+
+    def _drop_artifact(
+        self, lane: Lane, worker: Worker, _c: Controller, event: events.Dropped
+    ) -> None:
+        self._artifacts.drop(lane.open_test(event.item).item.nodeid, event, worker.nonce)
+        self._incoming.end(worker.name)
+
     def _take_artifact(
         self, lane: Lane, worker: Worker, _c: Controller, event: events.Artifact
     ) -> None:
-        self._artifacts.take(lane.open_test(event.item).item.nodeid, event, worker.nonce)
+        nodeid = lane.open_test(event.item).item.nodeid
+        self._artifacts.take(nodeid, event, worker.nonce)
+        self._incoming.take(worker.name, nodeid, len(event.data), event.left)
         for trouble in self._artifacts.troubles:
             self._summary.note(trouble)
 

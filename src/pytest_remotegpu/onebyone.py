@@ -15,7 +15,7 @@ import pytest
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.far import TICK, FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.news import REFUSAL
+from pytest_remotegpu.news import REFUSAL, UNLOADABLE
 from pytest_remotegpu.pool import Serves
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.stretch import NOTHING_FOLLOWS, Following
@@ -70,14 +70,15 @@ class OneByOne:
             if not test.done:
                 lane = self._far.lane(test.shape)
                 self._far.pump(0)
+            if lane is not None and not test.done and not self._far.is_too_large(lane):
+                following = self._following(nextitem)
+                self._far.start(lane, [test], 0, last=nextitem is None, following=following)
+                self._wait(lane)
         except UsageError as error:
             self.refuse(str(error))
-        if lane is not None and not test.done and not self._far.is_too_large(lane):
-            following = self._following(nextitem)
-            self._far.start(lane, [test], 0, last=nextitem is None, following=following)
-            self._wait(lane)
-        for text in self._far.refusals():
-            self._far.news.report_collect_error("", text, REFUSAL)
+        for refusal in self._far.refusals():
+            kind = UNLOADABLE if refusal.loading else REFUSAL
+            self._far.news.report_collect_error("", refusal.text, kind)
         if lane is not None and lane.reason:
             self._session.shouldstop = lane.reason
         if not test.done:

@@ -6,6 +6,7 @@ Reads pytest's configuration and asks its hooks; knows no backend, and makes no 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -18,9 +19,10 @@ from pytest_remotegpu import recipe as recipes
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["Outfit"]
+__all__ = ["KEPT", "Outfit"]
 
 OURS: Final = "pytest-remotegpu"
+HOOK: Final = "pytest_remotegpu_modal_image"
 SAME: Final = ("cloudpickle",)
 """What one version has pickled, another one may not open."""
 KEPT: Final = "remotegpu/environments"
@@ -87,14 +89,41 @@ class Outfit:
         """
         if self._whole is None:
             image = recipes.Image(self._config.rootpath)
-            given = self._config.hook.pytest_remotegpu_modal_image(config=self._config, image=image)
+            given = self._asked(image)
             if given is not None and not isinstance(given, recipes.Image):
                 raise UsageError(
                     f"pytest_remotegpu_modal_image returned {type(given).__name__}; return what "
                     'the methods of its image give, such as image.apt_install("git")'
                 )
-            self._whole = replace(self.check(), steps=given.steps if given is not None else ())
+            read, given = self.check(), given or image
+            notes = (*read.notes, *given.notes)
+            self._whole = replace(read, steps=given.steps, notes=notes)
         return self._whole
+
+    def _asked(self, image: recipes.Image) -> Any:
+        """Ask the project's hook.
+
+        :raises UsageError: where it fails, or forgets to return what it has made.
+        """
+        try:
+            given = self._config.hook.pytest_remotegpu_modal_image(config=self._config, image=image)
+        except UsageError:
+            raise
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            inside = [
+                frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == HOOK
+            ]
+            place = inside[-1] if inside else last
+            raise UsageError(
+                f"{HOOK} failed at {place.filename}:{place.lineno}: {type(error).__name__}: {error}"
+            ) from error
+        if given is None and image.made:
+            raise UsageError(
+                f"{HOOK} returned nothing, though it did {', '.join(image.made)}; each method "
+                'gives another image, so end with a return, such as return image.apt_install("git")'
+            )
+        return given
 
     def why(self, provider: str, more: Mapping[str, str]) -> list[str]:
         """Say how the recipe differs from the one that was used last.

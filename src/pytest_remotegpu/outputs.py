@@ -9,8 +9,9 @@ import contextlib
 import hashlib
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -19,11 +20,15 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["Artifacts", "clear", "folder_name", "in_the_way", "safe_parts"]
+__all__ = ["Artifacts", "clear", "folder_name", "in_the_way", "safe_parts", "shown"]
 
 LEAST: Final = 128
 SLACK: Final = 2**16
 """Empty pieces are not free either: each counts for so many bytes, beyond so many for them all."""
+TIMES: Final = 4
+"""Files that come again while their test runs may cost so many times what it may leave."""
+CUT: Final = ".part"
+"""Ends the name of a file that is not whole."""
 LONGEST_PART: Final = 200
 DEEPEST: Final = 20
 RESERVED: Final = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
@@ -61,25 +66,42 @@ def _portable(part: str) -> str:
 
 
 @dataclass
-class _Received:
-    """What one attempt of a test has sent: bytes, files that are whole, files that are not yet.
+class _Arriving:
+    """A file that is not whole yet.
 
-    :ivar lost: of those that are not whole yet, the ones that could not be written.
+    :ivar path: where its pieces are put together; ``None`` where they can't be written.
+    """
+
+    path: Path | None
+    size: int = 0
+
+
+@dataclass
+class _Received:
+    """What one attempt of a test has sent: files that are whole, with their size, and others.
+
+    :ivar came: bytes of all pieces, those included that were replaced since.
     """
 
     attempt: str
-    size: int = 0
+    came: int = 0
     pieces: int = 0
-    whole: set[PurePosixPath] = field(default_factory=set)
-    open: set[PurePosixPath] = field(default_factory=set)
-    lost: set[PurePosixPath] = field(default_factory=set)
+    whole: dict[PurePosixPath, int] = field(default_factory=dict)
+    open: dict[PurePosixPath, _Arriving] = field(default_factory=dict)
+
+    def size_beside(self, name: PurePosixPath) -> int:
+        """Give the bytes of all files but one."""
+        whole = sum(size for other, size in self.whole.items() if other != name)
+        return whole + sum(file.size for other, file in self.open.items() if other != name)
 
 
 class Artifacts:
     """Receives the files of all tests of a session.
 
+    A file has its name once it is whole; what there was before of that name stays until then.
+
     :param root: the folder for them; made when the first file comes.
-    :param limit: bytes that one test may send.
+    :param limit: bytes that one test may leave.
     :ivar troubles: why files are missing that were sent, each reason once.
     """
 
@@ -102,6 +124,16 @@ class Artifacts:
             for name in received.whole
         )
 
+    def folder(self, nodeid: str) -> Path | None:
+        """Give the folder of a test's files, where a whole one has come."""
+        received = self._tests.get(nodeid)
+        return self.root / folder_name(nodeid) if received is not None and received.whole else None
+
+    def begin(self, nodeid: str, attempt: str) -> None:
+        """Take away what an earlier attempt at a test has sent, since another one begins."""
+        if nodeid in self._tests:
+            self._received(nodeid, attempt)
+
     def take(self, nodeid: str, piece: events.Artifact, attempt: str = "") -> None:
         """Write a piece of a file.
 
@@ -110,21 +142,64 @@ class Artifacts:
         """
         name = PurePosixPath(*safe_parts(from_text(piece.name)))
         received = self._received(nodeid, attempt)
-        received.size += len(piece.data)
-        received.pieces += 1
-        if received.size > self._limit or received.pieces * LEAST > self._limit + SLACK:
-            raise ProtocolError(f"the artifacts of {nodeid} are larger than {self._limit} bytes")
-        begins = name not in received.open
+        begins = piece.first or name not in received.open
+        self._weigh(nodeid, received, name, piece, 0 if begins else received.open[name].size)
         if begins:
-            received.open.add(name)
-            received.whole.discard(name)
-        if name not in received.lost and not self._write(nodeid, name, piece.data, begins=begins):
-            received.lost.add(name)
+            self._give_up(received.open.pop(name, None))
+            received.open[name] = _Arriving(self._begin(nodeid, name))
+        file = received.open[name]
+        file.size += len(piece.data)
+        if file.path is not None and not self._write(file.path, piece.data):
+            file.path = None
         if piece.last:
-            received.open.remove(name)
-            if name not in received.lost:
-                received.whole.add(name)
-            received.lost.discard(name)
+            del received.open[name]
+            received.whole.pop(name, None)
+            if self._put_in_place(file, self.root / folder_name(nodeid) / name):
+                received.whole[name] = file.size
+
+    def drop(self, nodeid: str, event: events.Dropped, attempt: str = "") -> None:
+        """Take a file away that came while its test ran, and that the test has not left.
+
+        :raises ProtocolError: for an unsafe name.
+        """
+        name = PurePosixPath(*safe_parts(from_text(event.name)))
+        received = self._received(nodeid, attempt)
+        self._give_up(received.open.pop(name, None))
+        if received.whole.pop(name, None) is not None:
+            self._remove(self.root / folder_name(nodeid) / name)
+
+    def close(self) -> list[str]:
+        """Take in no more: what has come of files that are not whole is kept under another name.
+
+        :return: what there is to say of those files.
+        """
+        said = []
+        for nodeid, received in self._tests.items():
+            for name, file in received.open.items():
+                if file.path is not None and file.size:
+                    kept = name.with_name(f"{name.name}{CUT}")
+                    self._put_in_place(file, self.root / folder_name(nodeid) / kept)
+                    what = f"artifact {kept.as_posix()!r} of {nodeid}"
+                    said.append(f"{what} is cut: no more than {file.size} bytes of it came")
+                else:
+                    self._give_up(file)
+            received.open.clear()
+        return said
+
+    def _weigh(
+        self,
+        nodeid: str,
+        received: _Received,
+        name: PurePosixPath,
+        piece: events.Artifact,
+        before: int,
+    ) -> None:
+        received.came += len(piece.data)
+        received.pieces += 1
+        most = TIMES * self._limit
+        size = received.size_beside(name) + before + len(piece.data)
+        if size > self._limit or received.came > most or received.pieces * LEAST > most + SLACK:
+            raise ProtocolError(f"the artifacts of {nodeid} are larger than {self._limit} bytes")
 
     def _received(self, nodeid: str, attempt: str) -> _Received:
         """Give what this attempt has sent; a new one begins with an empty folder."""
@@ -138,36 +213,72 @@ class Artifacts:
         if text and text not in self.troubles:
             self.troubles.append(text)
 
-    def _write(self, nodeid: str, name: PurePosixPath, data: bytes, *, begins: bool) -> bool:
-        """Write a piece; say whether that went well."""
+    # the disk
+
+    def _begin(self, nodeid: str, name: PurePosixPath) -> Path | None:
+        """Make the place where a file's pieces are put together."""
         folder = self.root / folder_name(nodeid)
-        try:
+        with self._minding():
             folder.mkdir(parents=True, exist_ok=True)
-            _write_below(folder, folder / name, data, begins=begins)
+            return _made_below(folder, folder / name)
+        return None
+
+    def _write(self, path: Path, data: bytes) -> bool:
+        """Write a piece; say whether that went well. Nothing stays of a file of which one fails."""
+        flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        with self._minding():
+            try:
+                with os.fdopen(os.open(path, flags), "ab") as file:
+                    file.write(data)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                raise
+            return True
+        return False
+
+    def _put_in_place(self, file: _Arriving, target: Path) -> bool:
+        """Give a file its name; say whether that went well."""
+        if file.path is None:
+            return False
+        with self._minding():
+            if target.is_dir() and not target.is_symlink():
+                file.path.unlink()
+                raise ProtocolError(f"artifact {target.name!r} is a file and a folder at once")
+            file.path.replace(target)
+            return True
+        return False
+
+    def _give_up(self, file: _Arriving | None) -> None:
+        if file is not None and file.path is not None:
+            self._remove(file.path)
+
+    def _remove(self, path: Path) -> None:
+        with self._minding():
+            path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _minding(self) -> Iterator[None]:
+        """Say once what the disk refuses."""
+        try:
+            yield
         except OSError as error:
             self._trouble(f"artifacts are missing: {self.root} can't be written to: {_why(error)}")
-            return False
-        return True
 
 
-def _write_below(folder: Path, target: Path, data: bytes, *, begins: bool) -> None:
-    """Write a piece of a file below a folder that is there; nothing stays of one that fails."""
-    flags = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-    flags |= os.O_CREAT | os.O_TRUNC if begins else os.O_APPEND
+def _made_below(folder: Path, target: Path) -> Path:
+    """Make a file of a name of its own beside ``target``, which lies below a folder."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.parent.resolve().is_relative_to(folder.resolve()):
             raise ProtocolError(f"artifact {target.name!r} would leave its folder")
-        with os.fdopen(os.open(target, flags, 0o644), "ab") as file:
-            file.write(data)
-    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+    except (FileExistsError, NotADirectoryError) as error:
         raise ProtocolError(
             f"artifact {target.name!r} is a file and a folder at once: {error}"
         ) from None
-    except OSError:
-        with contextlib.suppress(OSError):
-            target.unlink()
-        raise
+    path = target.with_name(f"{target.name[:LONGEST_PART]}.{secrets.token_hex(4)}{CUT}")
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    return path
 
 
 def _why(error: OSError) -> str:
@@ -202,3 +313,8 @@ def _remove(folder: Path) -> None:
         folder.unlink()
     elif folder.is_dir():
         shutil.rmtree(folder)
+
+
+def shown(path: Path, root: Path) -> str:
+    """Name a path as seen from the project's root, where it lies below that."""
+    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()

@@ -86,6 +86,11 @@ ARGUMENTS = {
         "USD",
         "for all that runs far away: refused where the run may cost more, and ended at it",
     ),
+    "--remote-watch": (
+        "remote_watch",
+        None,
+        "run again after each save what it affects, until Ctrl-C",
+    ),
     "--remote-json": ("remote_json", "FILE", "write the run as data: tests, workers, costs"),
 }
 
@@ -230,10 +235,12 @@ def settings_of(config: pytest.Config) -> Settings:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Refuse what would go its own way before any session is configured."""
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Refuse what would go its own way before any session is configured, or start the loop."""
+    if _is_watched(config):
+        return _watch(config)
     if not getattr(config.option, "looponfail", False):
-        return
+        return None
     from pytest_remotegpu.errors import UsageError
 
     try:
@@ -242,6 +249,26 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     if spec is not None:
         raise pytest.UsageError("--looponfail and --remote do not go together; leave out one")
+    return None
+
+
+def _is_watched(config: pytest.Config) -> bool:
+    """Say whether this process is to start one session after the other, and to be none itself."""
+    option = config.option
+    is_run = getattr(option, "remotegpu_run", None) is not None
+    inside = hasattr(config, "workerinput") or INSIDE in os.environ
+    wanted = getattr(option, "remote_watch", False) and not inside and not is_run
+    return bool(wanted) and not (option.help or option.version)
+
+
+def _watch(config: pytest.Config) -> int:
+    from pytest_remotegpu import watching
+    from pytest_remotegpu.errors import UsageError
+
+    try:
+        return watching.loop(config, settings_of(config))
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _control(config: pytest.Config) -> object | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pytest_remotegpu import schedule
+from pytest_remotegpu.advice import Refusal
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.members import Member
@@ -20,7 +21,7 @@ from pytest_remotegpu.schedule import Job, Schedule
 from pytest_remotegpu.stretch import NOTHING_FOLLOWS, Following, fail_all
 from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["Pool", "Serves", "groups", "job_of", "width_of"]
+__all__ = ["Pool", "Serves", "groups", "job_of", "what_fits", "width_of"]
 
 PATIENCE: Final = 0.5
 """Seconds without work after which a worker takes whatever another one has not begun."""
@@ -79,7 +80,7 @@ class Pool:
         self._splitting: set[str] = set()
         self.busy = False
         self.reason = ""
-        self.refusal = ""
+        self.refusal: Refusal | None = None
         self._limit = ""
 
     @property
@@ -226,7 +227,7 @@ class Pool:
     def _look_at_refusals(self) -> None:
         """Go on without workers that can't serve; where none can, end it all."""
         for member in self._members:
-            member.excuse, member.refusal = member.refusal or member.excuse, ""
+            member.excuse, member.refusal = member.refusal or member.excuse, None
         retired = [member for member in self._members if member.retired]
         others = [member for member in self._members if not member.retired]
         alive = any(other.served or other.worker is not None for other in others)
@@ -379,3 +380,17 @@ def groups(
         known = all(jobs[place].seconds is not None for place in piece.places())
         found.append((piece.seconds if known else None, [ids[at] for at in piece.places()]))
     return found
+
+
+def what_fits(width: int, shape: Shape, capacity: int | None, name: str) -> str:
+    """Say that there are not GPUs for as many workers as the user has asked for; else nothing.
+
+    :param width: how many those are. :param capacity: GPUs. :param name: the backend's.
+    """
+    fits = (capacity or 0) // shape.count if shape.count else 0
+    if not 0 < fits < width:
+        return ""
+    return (
+        f"--remote-workers={width}: {name} has {capacity} GPU{'s' if capacity != 1 else ''}, so at"
+        f" most {fits} worker{'s' if fits != 1 else ''} for {shape} at once"
+    )

@@ -203,4 +203,5 @@ def collect(found: Rented, *, dry: bool) -> Iterator[Told]:
         else:
             assert isinstance(lists, Collects)
             do = partial(lists.collect, running.id)
-            yield _do(found, running, do, "was taken away", "can't be taken away")
+            done = f"was taken away ({running.about})"
+            yield _do(found, running, do, done, "can't be taken away")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_remotegpu import cost
+from pytest_remotegpu.editors import Listeners
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.reports import BUILTIN, Shipped, synthesised_warning
@@ -56,6 +57,7 @@ class Replayer:
         self._current: Shipped | None = None
         self._present: list[Any] = []
         self._caller: Callable[..., Any] = config.hook.pytest_runtest_protocol
+        self._editors = Listeners(config)
         self._warnings: set[tuple[str, ...]] = set()
         self.unknown: list[tuple[events.Warned, str]] | None = None
         self.charge: Callable[[Shipped], None] = lambda _test: None
@@ -93,7 +95,9 @@ class Replayer:
         for name, value in test.said.attributes:
             self.write_junit(test, name, value)
         try:
-            yield
+            self._editors.at_hand(test.item)
+            with _without_skipif(test.item):
+                yield
         finally:
             self._current = None
         for warning in test.said.warnings:
@@ -132,8 +136,12 @@ class Replayer:
         with self._noticing():
             hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in test.reports:
+            compared = test.said.compared.get(id(report))
+            if compared is not None:
+                self._editors.compared(*compared)
             with self._noticing():
                 hook.pytest_runtest_logreport(report=report)
+            self._editors.raised(item, report)
         with self._noticing():
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
@@ -203,6 +211,28 @@ class Replayer:
             return False
         self._warnings.add(key)
         return True
+
+
+@contextlib.contextmanager
+def _without_skipif(item: pytest.Item) -> Iterator[None]:
+    """Take a test's ``skipif`` marks away, whose conditions this side has judged for itself.
+
+    Reporters of editors read them, and would call a test skipped that ran on the far side.
+    """
+    nodes: list[pytest.Item | pytest.Class] = [item]
+    nodes += [node for node in item.listchain() if isinstance(node, pytest.Class)]
+    hidden = [(node, list(node.own_markers)) for node in nodes if _has_skipif(node)]
+    for node, marks in hidden:
+        node.own_markers[:] = [mark for mark in marks if mark.name != "skipif"]
+    try:
+        yield
+    finally:
+        for node, marks in hidden:
+            node.own_markers[:] = marks
+
+
+def _has_skipif(node: pytest.Item | pytest.Class) -> bool:
+    return any(mark.name == "skipif" for mark in node.own_markers)
 
 
 def _is_carried(warning: Any) -> bool:

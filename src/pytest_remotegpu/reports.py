@@ -69,7 +69,7 @@ class Attempt:
     """What one run of a test has said so far; made when it starts, let go once it is shown."""
 
     __slots__ = (
-        *("attributes", "bytes", "keywords", "measured", "pieces", "reports"),
+        *("attributes", "bytes", "compared", "keywords", "measured", "pieces", "reports"),
         *("sections", "settled", "warnings"),
     )
 
@@ -78,6 +78,7 @@ class Attempt:
         self.warnings: list[events.Warned] = []
         self.attributes: list[tuple[str, str]] = []
         self.settled: dict[int, tuple[str, str]] = {}
+        self.compared: dict[int, tuple[str, str, str]] = {}
         self.sections: list[tuple[str, str]] = []
         self.pieces: list[bytes] = []
         self.keywords: dict[str, Any] = {}
@@ -193,6 +194,7 @@ class Shipped:
             raise ProtocolError("a report whose data is nested too deeply")
         text_only = data.pop(events.TEXT_ONLY, False)
         settled = data.pop(events.SETTLED, None)
+        compared = data.pop(events.COMPARED, None)
         _show_parts(data)
         _drop_methods(data)
         report = _from_data(self.item.config, data)
@@ -200,6 +202,8 @@ class Shipped:
             report.longrepr = _Representation(report.longrepr)  # type: ignore[assignment]
         if settled is not None:
             said.settled[id(report)] = _check_settled(settled)
+        if compared is not None:
+            said.compared[id(report)] = _check_compared(compared)
         report.user_properties = [*report.user_properties, *self.properties]
         said.reports.append(report)
 
@@ -217,8 +221,13 @@ class Shipped:
         found.append(("remotegpu_peak_reserved", event.reserved))
         if event.leaked > 0:
             found.append(("remotegpu_leaked", event.leaked))
+        for name, value in found:
+            self.tell(name, value)
+
+    def tell(self, name: str, value: object) -> None:
+        """Add to the user properties of its reports."""
         for report in self.reports:
-            report.user_properties += found
+            report.user_properties.append((name, value))
 
     def complete(self) -> bool:
         """Say whether the last attempt at the test has each phase, once and in order, to its end.
@@ -403,6 +412,21 @@ def _check_settled(settled: Any) -> tuple[str, str]:
         case (str() as outcome, str() as text):
             return outcome, text
     raise ProtocolError(f"a settled outcome that reads {settled!r}")
+
+
+def _check_compared(compared: Any) -> tuple[str, str, str]:
+    match compared:
+        case (
+            str() as operator,
+            (bool() as left_is_text, str() as left),
+            (bool() as right_is_text, str() as right),
+        ):
+            return (
+                operator,
+                left if left_is_text else _Shown(left),
+                right if right_is_text else _Shown(right),
+            )
+    raise ProtocolError(f"a comparison that reads {compared!r}")
 
 
 def _check_skip(report: pytest.TestReport) -> None:

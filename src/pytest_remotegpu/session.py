@@ -184,11 +184,15 @@ class RemoteSession:
         return self._in_order and bool(self._session.shouldfail or self._session.shouldstop)
 
     def _check_refusals(self) -> None:
-        """Make a refusal a usage error; where tests have been reported, an error of collection."""
-        for text in self._far.refusals():
+        """Make a refusal a usage error; where tests have been reported, its tests have errors.
+
+        A far conftest that does not load is one of collection besides.
+        """
+        for refusal in self._far.refusals():
             if self._ran_here + self._far.replayer.replayed == 0:
-                raise pytest.UsageError(text)
-            self._far.news.report_collect_error("", text)
+                raise pytest.UsageError(refusal.text)
+            if refusal.loading:
+                self._far.news.report_collect_error("", refusal.text)
 
     # the end
 

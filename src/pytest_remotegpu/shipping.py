@@ -5,7 +5,8 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 
 from __future__ import annotations
 
-import logging
+import contextlib
+import importlib.metadata
 import os
 import secrets
 import socket
@@ -19,11 +20,13 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import environment, missing, snapshot, trees
+from pytest_remotegpu import audience, covered, editables, environment, missing, snapshot, trees
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
+from pytest_remotegpu.editors import REPORTERS, asks_comparisons
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.further import Further, sendable
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.recipe import local_secrets
@@ -49,9 +52,12 @@ OURS: Final = (
     "remote_workers",
     "remote_rev",
     "remote_ephemeral",
+    "remote_watch",
+    "remotegpu_run",
 )
-IDE: Final = ("vscode_pytest", "teamcity.pytest_plugin")
-"""Reporters of editors, which must speak once and so are not loaded there."""
+
+LEFT_OUT: Final = (*REPORTERS, "pytest_remotegpu.rerun")
+"""Plugins that act on this side only."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,7 @@ class Shipping:
     """Builds the orders of one session.
 
     :param ships_tree: whether the project's files travel.
+    :param names_cards: whether the far side is to look for the types that marks name.
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class Shipping:
         collection: Collection,
         *,
         ships_tree: bool,
+        names_cards: bool,
         sender: Sender,
     ) -> None:
         self._config = config
@@ -105,8 +113,10 @@ class Shipping:
         self.start = start
         self._collection = collection
         self._ships_tree = ships_tree
+        self._names_cards = names_cards
         self.sender = sender
         self.snapshot: snapshot.Snapshot | None = None
+        self.further = Further()
         self._revision: trees.Revision | None = None
         self._asked: snapshot.Asked | None = None
         self._parsed = {
@@ -114,6 +124,7 @@ class Shipping:
             for name, value in vars(config.option).items()
         }
         self.notes: list[str] = []
+        self.measures = False
 
     def take_snapshot(self) -> None:
         """List the project's files where they have to travel.
@@ -132,12 +143,47 @@ class Shipping:
         else:
             self.snapshot = snapshot.take(self._config.rootpath, rules, self._memory())
         self.notes += self.snapshot.notes
+        self._take_further(self._settings.max_upload - self.snapshot.size)
         if self._far_cwd() is None:
             raise UsageError(
                 f"the working directory {self.start.cwd!r} is outside the project "
                 f"{str(self._config.rootpath)!r}, which is what is sent, and not above it; run "
                 "pytest inside it"
             )
+
+    def _take_further(self, left: int) -> None:
+        """List the files of editable installs that lie elsewhere, and that this project needs.
+
+        :param left: bytes that they may have.
+        :raises UsageError: where they have more.
+        """
+        root, path = self._config.rootpath, self.start.path
+        installed = editables.find(importlib.metadata.distributions(), path)
+        modules = {
+            name: file
+            for name, module in list(sys.modules.items())  # some would import more when asked
+            if isinstance(file := getattr(module, "__dict__", {}).get("__file__"), str)
+        }
+        served = environment.redirected(sys.meta_path, sys.modules)
+        found = editables.needed(installed, root, modules.values(), _requires)
+        sent, notes = sendable(found, root, path, served, modules)
+        self.notes += notes
+        self.further.take(sent, left, self._memory, self._revision_of)
+        self.notes += self.further.notes
+
+    def _revision_of(self, folder: Path) -> trees.Revision | None:
+        """Give a folder's files at the commit that is asked for, if it is of the same checkout."""
+        if self._revision is None:
+            return None
+        if (checkout := snapshot.checkout_of(self._config.rootpath)) and (
+            checkout == snapshot.checkout_of(folder)
+        ):
+            return trees.Revision(folder, self._settings.rev)
+        self.notes.append(
+            f"{str(folder)!r}, installed here in editable mode, is sent as it is: it is of another"
+            f" repository than the project, and --remote-rev={self._settings.rev} of that one's"
+        )
+        return None
 
     def _far_cwd(self) -> str | None:
         """Give the working directory as seen from the project's root; ``None`` where it can't be.
@@ -150,11 +196,11 @@ class Shipping:
         above = len(root.relative_to(cwd).parts) if root.is_relative_to(cwd) else 0
         return str(Path(*[".."] * above)) if above else None
 
-    def _memory(self) -> Path | None:
+    def _memory(self, name: str = "snapshot") -> Path | None:
         """Name the file in which the last snapshot is remembered, in pytest's cache."""
         cache = getattr(self._config, "cache", None)
         try:
-            return None if cache is None else Path(cache.mkdir("remotegpu"), "snapshot")
+            return None if cache is None else Path(cache.mkdir("remotegpu"), name)
         except OSError:
             return None
 
@@ -166,7 +212,7 @@ class Shipping:
         :param send: takes messages. :param note: takes what the user should know.
         :raises ProtocolError: for contents that are no part of what was announced.
         """
-        return trees.supply(self.snapshot, digests, send, note)
+        return trees.supply(self.snapshot, digests, send, note, self.further.snapshots)
 
     def ask_for_commit(self) -> None:
         """Have git find out what this project is at."""
@@ -186,11 +232,13 @@ class Shipping:
             self._asked.drop()
         if self._revision is not None:
             self._revision.close()
+        self.further.close()
 
     def remember(self) -> None:
         """Write down what makes the next session's snapshot quick."""
         if self.snapshot is not None:
             self.snapshot.remember()
+            self.further.remember()
 
     def environ(self) -> dict[str, str]:
         """Give the variables for the far side, as hooks have left them."""
@@ -220,7 +268,8 @@ class Shipping:
         for module in missing.modules_of(text):
             paths = missing.paths_of(module, folders)
             whys = (explain(os.path.relpath(path, root)) for path in paths)
-            found.setdefault(next(filter(None, whys), "") or self._outside(module))
+            why = next(filter(None, whys), "") or self.further.explain(module, sys.path)
+            found.setdefault(why or self._outside(module))
         return list(filter(None, found))
 
     def _outside(self, module: str) -> str:
@@ -243,11 +292,14 @@ class Shipping:
         run: orders.Run,
         variables: dict[str, str],
         workers: int,
+        *,
+        files: list[str] | None = None,
     ) -> orders.Order:
         """Build the order for one worker.
 
         :param variables: as :meth:`environ` gave them.
         :param workers: how many workers this process has.
+        :param files: those that it is to collect first; ``None`` where the tests are known.
         """
         items = [test.item for test in tests]
         ids = tuple(self._collection.id_of(item) for item in items)
@@ -269,12 +321,19 @@ class Shipping:
             tree=None if self.snapshot is None else self._tree(self.snapshot),
             variables=({} if here else draft["variables"]) | dict(worker.shape.env),
             environ=draft["variables"] if here else None,
-            options=self._options(draft["args"], self._collection.files(items), workers),
+            options=self._options(
+                draft["args"],
+                self._collection.files(items) if files is None else files,
+                workers,
+                by_id=files is None,
+            ),
             max_artifact=self._settings.max_artifact,
             payload=self._payload(list(ids)),
             run=run,
-            needs=_needs(worker.shape),
+            needs=_needs(worker.shape, named=self._names_cards),
             limits=self._limits(tests),
+            further=self.further.announce(socket.gethostname()),
+            collects=files is not None,
         )
 
     def _tree(self, taken: snapshot.Snapshot) -> orders.Tree:
@@ -293,7 +352,9 @@ class Shipping:
         alone = not self.sender.worker
         return alone and self._config.getoption("capture", "fd") in ("no", "tee-sys")
 
-    def _options(self, args: list[str], files: list[str], workers: int) -> orders.Options:
+    def _options(
+        self, args: list[str], files: list[str], workers: int, *, by_id: bool
+    ) -> orders.Options:
         """Say how the far session is to be: as this one, where a user could see the difference."""
         here = not self._ships_tree
         path = self.start.path
@@ -301,42 +362,57 @@ class Shipping:
             args=args,
             argv=self.start.argv,
             files=files,
-            keep_args=any("::" in arg for arg in self._config.args),
+            keep_args=by_id and any("::" in arg for arg in self._config.args),
             sys_path=path if here else self._import_path(),
             whole_path=here,
             umask=_umask(),
-            color="yes" if self._terminal_markup() else "no",
-            width=self._terminal_width(),
+            color="yes" if audience.markup(self._config) else "no",
+            width=audience.width(self._config),
             live=self.shows_live,
-            log_level=self._log_level(),
-            junit=self._junit_family(),
+            log_level=audience.log_level(self._config),
+            junit="" if self.sender.worker else audience.junit_family(self._config),
             workers=self.sender.workers or workers,
             run=self.sender.run,
             shown_worker=self.sender.worker,
             shown_argv=self.sender.argv or self.start.argv,
             python=environment.interpreter_options(sys.orig_argv),
+            coverage=self._coverage(),
         )
 
+    def _coverage(self) -> orders.Coverage | None:
+        """Say what of the tests' code is to be measured there: what is measured here."""
+        asked = covered.wanted(by_pytest_cov=self._config.pluginmanager.has_plugin("_cov"))
+        self.measures = self.measures or asked is not None
+        return asked
+
     def _import_path(self) -> list[str]:
-        """Give the entries of the import path in the project, those of editable installs too."""
-        root = self._config.rootpath
-        found = environment.inside(self.start.path, root)
-        served, odd = environment.sources(environment.redirected(sys.meta_path, sys.modules), root)
+        """Give the entries of the import path in what is sent, those of editable installs too."""
+        roots = [self._config.rootpath, *self.further.roots]
+        known = [set(environment.inside(self.start.path, root)) for root in roots]
+        found = [path for path in self.start.path if any(path in each for each in known)]
+        table = environment.redirected(sys.meta_path, sys.modules)
+        odd: dict[str, None] = {}
+        for root in roots:
+            served, unserved = environment.sources(table, root)
+            found += [path for path in served if path not in found]
+            odd |= dict.fromkeys(unserved)
         self.notes += [
             f"module {name!r} is installed here by an import hook from a folder of another name;"
             " the far side can't import it unless it is installed there"
             for name in odd
         ]
-        return [*found, *(path for path in served if path not in found)]
+        return found
 
     def _arguments(self) -> list[str]:
         """Give the far session's command line: this one's, less editors' reporters and coverage."""
         kept: list[str] = []
         arguments = list(self._config.invocation_params.args)
         for argument in map(str, arguments):
-            if argument in IDE and kept and kept[-1] == "-p":
+            if argument.startswith("--remotegpu-run="):
+                continue
+            if argument in LEFT_OUT and kept and kept[-1] == "-p":
                 kept.pop()
-            elif not argument.startswith("-p") or argument[2:] not in IDE:
+            elif not argument.startswith("-p") or argument[2:] not in LEFT_OUT:
                 kept.append(argument)
         if self._config.pluginmanager.has_plugin("pytest_cov"):
             kept.append("--no-cov")
@@ -349,6 +425,8 @@ class Shipping:
         """Pickle what only the runner opens: ids, and options changed since they were parsed."""
         plain: dict[str, Any] = {}
         blobs: dict[str, bytes] = {}
+        if asks_comparisons(self._config):
+            plain["remotegpu_compares"] = True
         for name, value in self._changed_options():
             if _is_plain(value):
                 plain[name] = value
@@ -370,41 +448,17 @@ class Shipping:
             if name not in OURS and not same:
                 yield name, value
 
-    def _terminal_markup(self) -> bool:
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        return bool(reporter is not None and self._config.get_terminal_writer().hasmarkup)
 
-    def _terminal_width(self) -> int:
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        return self._config.get_terminal_writer().fullwidth if reporter is not None else 80
-
-    def _log_level(self) -> int | None:
-        """Give the lowest level at which somebody here listens to records: live, or in a file."""
-        levels = []
-        live = self._config.getini("log_cli") or self._config.getoption("log_cli_level", None)
-        if live:
-            levels.append(self._level("log_cli_level"))
-        if self._config.getoption("log_file", None) or self._config.getini("log_file"):
-            levels.append(self._level("log_file_level"))
-        return min(levels, default=None)
-
-    def _junit_family(self) -> str:
-        """Give the format of the junit file, where this process writes one."""
-        given = self._config.getoption("xmlpath", None) and not self.sender.worker
-        return str(self._config.getini("junit_family")) if given else ""
-
-    def _level(self, name: str) -> int:
-        """Read a level as pytest does: option, ini, then ``log_level``, else the root logger's."""
-        for key in (name, "log_level"):
-            value = self._config.getoption(key, None) or self._config.getini(key)
-            if value:
-                return int(getattr(logging, str(value).upper(), value))
-        return logging.getLogger().level
+def _requires(name: str) -> list[str] | None:
+    """Give the requirements of an installed package; ``None`` where it is not installed."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, *editables.BROKEN):
+        return importlib.metadata.requires(name)
+    return None
 
 
-def _needs(shape: Shape) -> orders.Needs:
+def _needs(shape: Shape, *, named: bool) -> orders.Needs:
     return orders.Needs(
-        type=list(shape.type),
+        type=list(shape.type) if named else [],
         min_memory_gib=shape.min_memory_gib,
         min_capability=shape.min_capability,
     )

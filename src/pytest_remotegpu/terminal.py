@@ -9,6 +9,7 @@ import codecs
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,19 @@ _Source = tuple[str, int]
 
 MOST_KEPT = 2**16
 """Characters of a line that wait for its end."""
+MOVING = "remotegpu-incoming"
+"""The name of the plugin that writes a line over and over."""
 
-__all__ = ["LiveOutput", "debug", "say", "write_summary", "write_timeline"]
+__all__ = [
+    "MOVING",
+    "LiveOutput",
+    "begin_line",
+    "debug",
+    "make_way",
+    "say",
+    "write_summary",
+    "write_timeline",
+]
 
 
 class LiveOutput:
@@ -63,6 +75,7 @@ class LiveOutput:
     def _show(self, source: _Source, text: str) -> None:
         if not text:
             return
+        make_way(self._config)
         if self._open != source:
             self._close_line()
             reporter = self._config.pluginmanager.get_plugin("terminalreporter")
@@ -115,10 +128,24 @@ def say(config: pytest.Config, text: str, head: str = "remote") -> None:
         sys.stderr.write(f"{head}: [{workerinput['workerid']}] {text}\n")
         sys.stderr.flush()
     elif reporter is not None:
-        reporter.ensure_newline()
-        if (
-            config.get_terminal_writer().width_of_current_line
-        ):  # -q writes dots without a file's name
-            reporter.line("")
+        make_way(config)
+        begin_line(config)
         reporter.write_line(f"{head}: {text}")
         reporter.flush()  # what is waited for must be seen meanwhile, in a pipe too
+
+
+def begin_line(config: pytest.Config) -> None:
+    """End the line that the reporter is in."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
+    reporter.ensure_newline()
+    if config.get_terminal_writer().width_of_current_line:  # -q writes dots without a file's name
+        reporter.line("")
+    reporter.flush()
+
+
+def make_way(config: pytest.Config) -> None:
+    """Have the line taken off the screen that shows how far something has come."""
+    plugin: Any = config.pluginmanager.get_plugin(MOVING)
+    if plugin is not None:
+        plugin.hide()

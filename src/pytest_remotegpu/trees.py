@@ -96,18 +96,37 @@ def supply(
     digests: Iterable[str],
     send: Callable[..., None],
     note: Callable[[str], None],
+    further: Iterable[snapshot.Snapshot] = (),
 ) -> Sent:
     """Send contents that a far side lacks.
 
     :param send: takes messages. :param note: takes what the user should know.
-    :raises ProtocolError: for contents that are no part of the tree; nothing is sent then.
+    :param further: the trees that were announced beside the first.
+    :raises ProtocolError: for contents that are no part of the trees; nothing is sent then.
     """
     if taken is None:
         raise ProtocolError("contents are asked for where no tree was sent")
     wanted = list(dict.fromkeys(digests))
-    if not all(map(taken.has, wanted)):
+    parts = []
+    for each in (taken, *further):
+        parts.append((each, [digest for digest in wanted if each.has(digest)]))
+        wanted = [digest for digest in wanted if not each.has(digest)]
+    if wanted:
         raise ProtocolError("contents are asked for that are no part of the tree")
     sent = Sent()
+    for each, own in parts:
+        if own:
+            _supply(each, own, send, note, sent)
+    return sent
+
+
+def _supply(
+    taken: snapshot.Snapshot,
+    wanted: list[str],
+    send: Callable[..., None],
+    note: Callable[[str], None],
+    sent: Sent,
+) -> None:
     for parcel in snapshot.pack(taken, wanted):
         match parcel:
             case snapshot.Packed(packed, sizes, data):
@@ -125,7 +144,6 @@ def supply(
             case snapshot.Gone(digest, why):
                 note(f"not sent: {why}")
                 send(orders.Blob(digest, b"", gone=True))
-    return sent
 
 
 def _is_file(taken: snapshot.Snapshot, digest: str) -> bool:

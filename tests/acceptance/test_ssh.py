@@ -15,6 +15,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from editable import Around, uses
 from session.running import run, said
 from sshd import Sshd
 
@@ -221,6 +222,18 @@ def test_folders_imports_and_live_output(
     result.assert_outcomes(passed=1)
     assert re.search(rf"run in {re.escape(str(gpubox.home))}/\S+/work\n", text)
     assert "from below\nan error" in text
+
+
+@pytest.mark.usefixtures("gpubox")
+def test_editable_installs_beside_the_project(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    around = Around(pytester, monkeypatch)
+    first, second = around.library("first"), around.library("second")
+    around.environment.install("first", first, entry=first / "src")
+    around.environment.install("second", second, mapping={"second": second / "src" / "second"})
+    pytester.makepyfile(uses("first", "second"))
+    run(pytester, BOX).assert_outcomes(passed=1)
 
 
 @pytest.mark.usefixtures("gpubox")

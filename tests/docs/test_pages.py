@@ -15,6 +15,7 @@ NOT_RUN = [
     ("README.md", ".ci/run runs it as 'quickstart'"),
     ("README.md", ".ci/run runs it as 'tests'"),
     ("ci.md", "a workflow of GitHub, which needs a runner and a GPU host"),
+    ("ide.md", "a file of VS Code"),
 ]
 
 

@@ -309,6 +309,9 @@ def test_doctor_tries_a_far_side(home: Warmth) -> None:
         (("nonsense",), "invalid choice"),
         (("doctor", "--remote=foo"), "remotegpu: there is no backend 'foo'"),
         (("doctor", "--remote=:"), "names no backend"),
+        (("doctor", "--remote=modal:A1000"), "did you mean A100"),
+        (("doctor", "--wait=0"), "invalid number of seconds '0'; write more than 0, such as 300"),
+        (("doctor", "--wait=soon"), "invalid number of seconds 'soon'"),
         (
             ("logs", "-n", "-5"),
             "-n/--lines: invalid number of lines '-5'; write 1 or more, such as 20",

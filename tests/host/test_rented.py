@@ -234,7 +234,7 @@ def test_gc_takes_away_what_is_left_over(clouds: Clouds) -> None:
     would = command("gc", "--dry-run")
     assert rented(would) == ["cloud:a-3, 1 x T4, orphaned, would be taken away"]
     assert clouds.left == list(ALL)
-    assert rented(command("gc")) == ["cloud:a-3 was taken away"]
+    assert rented(command("gc")) == ["cloud:a-3 was taken away (1 x T4, orphaned)"]
     assert clouds.left == ["a-1", "a-2", "b-1"]
 
 

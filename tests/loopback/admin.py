@@ -9,9 +9,11 @@ from modal_proto import api_pb2
 
 from .containers import Container
 from .objects import held
-from .state import App, Call, World
+from .state import App, Call, Function, World
 from .wire import Caller, Message, rpc
 
+LONGEST_RANGE = 7 * 86400 + 1  # seconds of what is counted at once; as the service has it
+OLDEST = 30 * 86400  # seconds back from now
 Result = api_pb2.GenericResult
 OVER = {
     Result.GENERIC_STATUS_SUCCESS: "succeeded_inputs",
@@ -151,6 +153,41 @@ class Admin:
             backlog=unfinished - busy,
             num_total_tasks=sum(each.exit is None for each in running),
             num_running_inputs=busy,
+        )
+
+    @rpc
+    async def function_get_time_range_stats(self, request: Message, _: Caller) -> Message:
+        base = held(self._world.functions, request.function_id)
+        since, until = request.since.seconds, request.until.seconds + 1
+        if not 0 < until - since <= LONGEST_RANGE or since < time.time() - OLDEST:
+            raise GRPCError(Status.INVALID_ARGUMENT, "at most 7 days, and the last 30 of them")
+
+        def meant(function: Function) -> bool:
+            """Say whether a function is the one, or with a rollup one that was made from it."""
+            of = function.base.id if function.base is not None and request.rollup else function.id
+            return of == base.id
+
+        calls = [
+            call
+            for call in self._world.calls.values()
+            if meant(call.function) and since <= call.created_at < until
+        ]
+        started = [
+            each
+            for each in self._containers()
+            if meant(each.function) and since <= each.started_at < until
+        ]
+        outputs = [output.result.status for call in calls for output in call.outputs]
+        good = sum(status == Result.GENERIC_STATUS_SUCCESS for status in outputs)
+        late = sum(status == Result.GENERIC_STATUS_TIMEOUT for status in outputs)
+        return api_pb2.FunctionGetTimeRangeStatsResponse(
+            since=request.since,
+            until=request.until,
+            input_success_count=good,
+            input_timeout_count=late,
+            input_failure_count=len(outputs) - good - late,
+            input_running_at_end_count=sum(len(call.unfinished) for call in calls),
+            container_started_count=len(started),
         )
 
     @rpc

@@ -57,6 +57,9 @@ class Apps:
     @rpc
     async def environment_get_or_create(self, request: Message, _: Caller) -> Message:
         name = request.deployment_name or "main"
+        known = self._faults.environments
+        if known is not None and name not in known and request.object_creation_type not in CREATES:
+            raise GRPCError(Status.NOT_FOUND, f"Environment {name!r} not found")
         settings = api_pb2.EnvironmentSettings(image_builder_version=self._faults.builder)
         return api_pb2.EnvironmentGetOrCreateResponse(
             environment_id="en-" + digest(name),

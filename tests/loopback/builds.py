@@ -1,8 +1,8 @@
 """How an image is built here: what its recipe says about Python, done in a virtual environment.
 
-Done are `FROM python:X.Y`, `COPY` from the context, `ENV`, `WORKDIR` and every `pip install`, also
-uv's, by pip. What would change the machine itself (apt, any other command) is written to the log as
-left out: this is no container.
+Done are `FROM python:X.Y`, `COPY` from the context, `ENV`, `WORKDIR`, every `pip install`, also
+uv's, by pip, and `uv sync` by uv itself. What would change the machine itself (apt, any other
+command) is written to the log as left out: this is no container.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from pathlib import Path
 INSTALL = re.compile(
     r"^(?:(?:python3?(?:\.\d+)? -m )?pip3?|(?:/\.uv/)?uv pip)\s+install\s+(?P<rest>.*)$", re.DOTALL
 )
+SYNC = re.compile(r"^/\.uv/uv sync --project=(?P<project>\S+)\s(?P<rest>[^;&|]*)$")
 UV_FLAGS = {"--compile-bytecode", "--system", "--no-cache", "--no-config"}
 UV_VALUES = {"--python", "--torch-backend", "--python-version", "--python-platform"}
 
@@ -172,6 +173,11 @@ class Layer:
                 place.write_bytes(data)
 
     async def _run(self, command: str) -> AsyncIterator[str]:
+        sync = SYNC.match(command.strip())
+        if sync is not None:
+            async for line in self._sync(self._here(sync["project"]), sync["rest"]):
+                yield line
+            return
         match = INSTALL.match(command.strip())
         if match is None or "&&" in command:
             yield "   left out: this is no container\n"
@@ -197,6 +203,24 @@ class Layer:
         pip = [sys.executable, "-m", "pip", "--python", str(self.result.python), "install"]
         quiet = ["--no-input", "--progress-bar=off", "--disable-pip-version-check"]
         async for line in _output([*pip, *quiet, *arguments]):
+            yield line
+
+    async def _sync(self, project: str, rest: str) -> AsyncIterator[str]:
+        """Have uv install what a lock file holds; this machine gets uv itself if it has none."""
+        beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        found, own = shutil.which("uv", path=beside), self.folder.parent / "uv"
+        if found is None and not own.exists():
+            quiet = ["--no-input", "--progress-bar=off", "--disable-pip-version-check"]
+            draft = own.with_suffix(f".{self.folder.name}")
+            pip = [sys.executable, "-m", "pip", "install", *quiet, "--target", str(draft), "uv"]
+            async for line in _output(pip):
+                yield line
+            draft.rename(own)
+        await self._environment()
+        uv = found or str(own / "bin" / "uv")
+        arguments = ["--project", project, *_without_python(shlex.split(rest))]
+        into = {"UV_PROJECT_ENVIRONMENT": str(self.folder / "venv")}
+        async for line in _output([uv, "sync", *arguments], **into):
             yield line
 
     async def _environment(self) -> None:
@@ -255,12 +279,18 @@ def _expanded(value: str, known: dict[str, str]) -> str:
     )
 
 
+def _without_python(parts: list[str]) -> list[str]:
+    """Leave out `--python $(command -v python)`: the environment is another one here."""
+    if "$(command" not in parts:
+        return parts
+    at = parts.index("$(command")
+    return [*parts[: at - 1], *parts[at + 3 :]]
+
+
 def _for_pip(parts: list[str]) -> list[str]:
     """Say to pip what was meant for uv."""
     result, position = [], 0
-    if "$(command" in parts:  # --python $(command -v python)
-        at = parts.index("$(command")
-        parts = [*parts[: at - 1], *parts[at + 3 :]]
+    parts = _without_python(parts)
     while position < len(parts):
         part = parts[position]
         position += 1
@@ -273,12 +303,12 @@ def _for_pip(parts: list[str]) -> list[str]:
     return result
 
 
-async def _output(command: list[str]) -> AsyncIterator[str]:
+async def _output(command: list[str], **more: str) -> AsyncIterator[str]:
     """Run a command of the build, yield its lines, and raise where it fails."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     process = await asyncio.create_subprocess_exec(
         *command,
-        env=environ,
+        env={**environ, **more},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -122,13 +122,17 @@ class Calls:
         deadline = time.monotonic() + STREAM_SECONDS
         position = 0
         while time.monotonic() < deadline:
-            while position < len(call.chunks):
+            while position < len(call.chunks) and not self._deaf(request, call):
                 chunk = call.chunks[position]
                 position += 1
                 if chunk.index > request.last_index:
                     yield chunk
                     self._faults.cut(chunk.index)
             await call.changed.wait(deadline - time.monotonic())
+
+    def _deaf(self, request: Message, call: Call) -> bool:
+        tokens = [entry.token for entry in call.inputs]
+        return self._faults.deaf and request.attempt_token not in ["", *tokens]
 
     def _streamed(self, request: Message) -> Call:
         if request.attempt_token:
@@ -191,8 +195,8 @@ class Worker:
                 copies = 0
             entry.call.chunks.extend([chunk] * copies)
             container.frames += 1
-            await self._scheduler.strike(container, chunk.index, wait=False)
-        entry.call.changed.notify()
+            entry.call.changed.notify()
+            await self._scheduler.strike(container, chunk.index)
         return Empty()
 
     async def claimed(self, caller: Caller) -> None:

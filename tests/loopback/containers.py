@@ -92,7 +92,9 @@ class Container:
             stdin.close()
 
 
-def launch_arguments(container: Container, layout: Message, input_plane: str) -> Message:
+def launch_arguments(
+    container: Container, layout: Message, input_plane: str, environment: str
+) -> Message:
     """Build what the entrypoint reads at its start."""
     return api_pb2.ContainerArguments(
         task_id=container.id,
@@ -100,7 +102,7 @@ def launch_arguments(container: Container, layout: Message, input_plane: str) ->
         app_id=container.function.app_id,
         function_def=container.definition,
         serialized_params=container.function.params,
-        environment_name="main",
+        environment_name=environment,
         app_layout=layout,
         input_plane_server_url=input_plane,
     )
@@ -168,7 +170,9 @@ class Launcher:
             url = f"unix://{socket}"
             self._furnish(container, built, url)
             arguments = container.root / "arguments"
-            described = launch_arguments(container, layout, url if plane else "")
+            described = launch_arguments(
+                container, layout, url if plane else "", self._environment(container)
+            )
             arguments.write_bytes(described.SerializeToString())
             container.environ["MODAL_CONTAINER_ARGUMENTS_PATH"] = str(arguments)
             await self._run_process(container)
@@ -176,6 +180,9 @@ class Launcher:
             await endpoint.close()
             socket.unlink(missing_ok=True)
             shutil.rmtree(container.root, ignore_errors=True)
+
+    def _environment(self, container: Container) -> str:
+        return self._world.apps[container.function.app_id].environment or "main"
 
     def _furnish(self, container: Container, built: Built, url: str) -> None:
         definition, world = container.definition, self._world
@@ -205,7 +212,7 @@ class Launcher:
             "MODAL_SERVER_URL": url,
             "MODAL_TASK_ID": container.id,
             "MODAL_IS_REMOTE": "1",
-            "MODAL_ENVIRONMENT": "main",
+            "MODAL_ENVIRONMENT": self._environment(container),
             "MODAL_IMAGE_ID": definition.image_id,
             "MODAL_CLOUD_PROVIDER": "CLOUD_PROVIDER_LOOPBACK",
             "MODAL_REGION": "loopback",

@@ -47,11 +47,14 @@ class Faults:
     dropped: set[int] = field(default_factory=set)  # chunks by index, lost on their way
     doubled: set[int] = field(default_factory=set)  # chunks that arrive twice
     cuts: list[int] = field(default_factory=list)  # chunks after which the stream breaks, once
+    deaf: bool = False  # a stream that was opened for one attempt brings nothing of later ones
     twice: int = 0  # of the next deliveries of an input, so many are made to two containers
     tamper_chunk: Callable[[Message], Message] | None = None
     tamper_output: Callable[[Message], Message] | None = None
     builder: str = "2025.06"  # of images, as the environment has it
     paid: bool = True
+    environments: set[str] | None = None  # those that there are; None: any that is asked for
+    ahead: float = 0.0  # seconds by which the service's clock is ahead of this host's
     build_failure: str = ""  # the last lines of an image build that fails
     failures: list[tuple[str, str]] = field(default_factory=list)  # of inputs: status, text
     refusals: list[Refusal] = field(default_factory=list)

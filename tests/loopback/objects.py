@@ -1,13 +1,14 @@
 """Queues, dicts, secrets and mounts."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
+from .faults import Faults
 from .state import World, digest
 from .wire import Caller, Message, rpc
 
@@ -63,18 +64,48 @@ def check_room(partition: list[bytes], values: list[bytes]) -> None:
         raise GRPCError(Status.RESOURCE_EXHAUSTED, "the partition is full")
 
 
+def created(world: World, id: str) -> dict[str, Message]:
+    """Say of an object when it was made, and by whom."""
+    info = api_pb2.CreationInfo(created_at=world.made.get(id, 0.0), created_by="loopback")
+    return {"creation_info": info}
+
+
+def page(world: World, kind: str, request: Message) -> Iterator[tuple[str, str]]:
+    """List names and ids of what a `...List` request asks for, the newest first."""
+    named = {
+        id: name
+        for (of, environment, name), id in world.names.items()
+        if (of, environment) == (kind, request.environment_name)
+    }
+    asked = request.pagination
+    before = asked.created_before or float("inf")
+    found = sorted(named, key=lambda id: world.made[id], reverse=True)
+    for id in [each for each in found if world.made[each] < before][: asked.max_objects or None]:
+        yield named[id], id
+
+
 class Queues:
     """Partitions of byte strings, first in, first out."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, faults: Faults) -> None:
         self._world = world
+        self._faults = faults
+
+    @rpc
+    async def queue_list(self, request: Message, _: Caller) -> Message:
+        response = api_pb2.QueueListResponse()
+        for name, id in page(self._world, "queue", request):
+            metadata = api_pb2.QueueMetadata(name=name, **created(self._world, id))
+            response.queues.add(name=name, queue_id=id, metadata=metadata)
+        return response
 
     @rpc
     async def queue_get_or_create(self, request: Message, _: Caller) -> Message:
         id, new = named(self._world, "queue", "qu", request)
         if new:
             self._world.queues[id] = {}
-        metadata = api_pb2.QueueMetadata(name=request.deployment_name)
+            self._world.made[id] = time.time() + self._faults.ahead
+        metadata = api_pb2.QueueMetadata(name=request.deployment_name, **created(self._world, id))
         return api_pb2.QueueGetOrCreateResponse(queue_id=id, metadata=metadata)
 
     @rpc
@@ -136,16 +167,28 @@ class Dicts:
     :param claimed: told of a container that has put what was not there.
     """
 
-    def __init__(self, world: World, claimed: Callable[[Caller], Awaitable[None]]) -> None:
+    def __init__(
+        self, world: World, faults: Faults, claimed: Callable[[Caller], Awaitable[None]]
+    ) -> None:
         self._world = world
+        self._faults = faults
         self._claimed = claimed
+
+    @rpc
+    async def dict_list(self, request: Message, _: Caller) -> Message:
+        response = api_pb2.DictListResponse()
+        for name, id in page(self._world, "dict", request):
+            metadata = api_pb2.DictMetadata(name=name, **created(self._world, id))
+            response.dicts.add(name=name, dict_id=id, metadata=metadata)
+        return response
 
     @rpc
     async def dict_get_or_create(self, request: Message, _: Caller) -> Message:
         id, new = named(self._world, "dict", "di", request)
         if new:
             self._world.dicts[id] = {entry.key: entry.value for entry in request.data}
-        metadata = api_pb2.DictMetadata(name=request.deployment_name)
+            self._world.made[id] = time.time() + self._faults.ahead
+        metadata = api_pb2.DictMetadata(name=request.deployment_name, **created(self._world, id))
         return api_pb2.DictGetOrCreateResponse(dict_id=id, metadata=metadata)
 
     @rpc

@@ -300,11 +300,8 @@ class Scheduler:
         container.signal(signal.SIGINT)
         self._later(self.limits.preempt_grace, container.kill)
 
-    async def strike(self, container: Container, sent: When, *, wait: bool = True) -> None:
-        """Do to a container what the faults have in store for it.
-
-        :param wait: until one that is lost is gone, so that no answer reaches it.
-        """
+    async def strike(self, container: Container, sent: When) -> None:
+        """Do to a container what the faults have in store for it; no answer reaches a lost one."""
         if container.current is None or container.draining:
             return
         blow = self._faults.strike(sent)
@@ -312,8 +309,7 @@ class Scheduler:
             self.preempt(container)
         elif blow == "lose":
             container.kill()
-            if wait:
-                await container.ended.wait()
+            await container.ended.wait()
 
     def stop_app(self, app: App) -> None:
         """End an app with all that runs in it."""

@@ -139,8 +139,8 @@ class LoopbackModal:
                 calls,
                 InputPlane(self.world, calls),
                 worker,
-                Queues(self.world),
-                Dicts(self.world, worker.claimed),
+                Queues(self.world, self.faults),
+                Dicts(self.world, self.faults, worker.claimed),
                 Secrets(self.world),
                 Mounts(self.world),
                 Volumes(self.world),
@@ -252,6 +252,21 @@ class LoopbackModal:
         self.world.names["secret", "main", name] = id
         self.world.secrets[id] = dict(values)
         self.world.secret_names[id] = name
+
+    def age(self, seconds: float) -> None:
+        """Let all that there is be older: apps, queues, dicts, calls, containers."""
+        for app in self.world.apps.values():
+            app.created_at -= seconds
+        for id in self.world.made:
+            self.world.made[id] -= seconds
+        for call in self.world.calls.values():
+            call.created_at -= seconds
+        for container in self.containers:
+            container.started_at -= seconds
+
+    def named(self, kind: str) -> set[str]:
+        """Return the names of all queues (`"queue"`) or dicts (`"dict"`)."""
+        return {name for of, _environment, name in self.world.names if of == kind}
 
     def wait_until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
         """Wait until something holds of the service; fail if it does not."""

@@ -137,6 +137,7 @@ class World:
     queues: dict[str, dict[bytes, list[bytes]]] = field(default_factory=dict)
     dicts: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     volumes: dict[str, Path] = field(default_factory=dict)
+    made: dict[str, float] = field(default_factory=dict)  # when queues and dicts were, by id
     names: dict[tuple[str, str, str], str] = field(default_factory=dict)  # (kind, env, name) to id
     changed: dict[str, Signal] = field(default_factory=lambda: defaultdict(Signal))
     _count: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))

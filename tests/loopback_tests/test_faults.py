@@ -37,9 +37,9 @@ def test_preempted(start: Any) -> None:
     stand = start(limits=Limits(preempt_grace=5.0))
     stand.service.faults.preempt(after=3)
     [count] = stand.deploy("count")
-    frames = list(count.remote_gen(20, 0.1))  # long enough for the signal to arrive
+    frames = list(count.remote_gen(60, 0.1))  # long enough for the signal to arrive
     # The second container's frames begin at index 1 again, so the client splices the two streams.
-    assert numbers(frames) == list(range(20))
+    assert numbers(frames) == list(range(60))
     assert len(senders(frames)) == 2
     [entry] = stand.service.inputs
     assert entry.retry_count == 1

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import io
+import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,8 @@ import modal
 import pytest
 
 from loopback.builds import BuildError, Layer, find_python
+from pytest_remotegpu import recipe as recipes
+from pytest_remotegpu.backends.modal.image import build
 
 from .standing import Stand, standing
 
@@ -103,6 +110,87 @@ def test_copied_files_are_in_the_image(stand: Stand, tmp_path: Path) -> None:
     image = modal.Image.debian_slim(HERE).add_local_file(note, "/root/note.txt", copy=True)
     [read] = stand.deploy("read", image=image)
     assert read.remote("note.txt") == "from here"
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """Serve a folder of wheels, as an index that is no more than a list of links."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+# Every shape that a project with an index of its own has, and that the SDK's own `uv_sync` refuses.
+LOCKED = """
+[project]
+name = "mine"
+version = "1"
+requires-python = ">={python}"
+dependencies = ["alpha-pack", "beta"]
+[project.optional-dependencies]
+cpu = ["gamma==1.0"]
+gpu = ["gamma==2.0"]
+[dependency-groups]
+test = ["delta", {{ include-group = "more" }}]
+more = ["epsilon"]
+[tool.uv]
+conflicts = [[{{ extra = "cpu" }}, {{ extra = "gpu" }}]]
+[tool.uv.sources]
+alpha-pack = [{{ index = "near", marker = "sys_platform == 'linux'" }},
+  {{ index = "other", marker = "sys_platform != 'linux'" }}]
+beta = {{ path = "libs/beta", editable = true }}
+gamma = {{ index = "near" }}
+delta = {{ index = "near" }}
+epsilon = {{ index = "near" }}
+[[tool.uv.index]]
+name = "near"
+url = "{index}"
+format = "flat"
+explicit = true
+[[tool.uv.index]]
+name = "other"
+url = "{index}?other"
+format = "flat"
+explicit = true
+"""
+
+
+def test_a_lock_file_is_followed_whatever_its_project_says(
+    stand: Stand, tmp_path: Path, index: tuple[Path, str]
+) -> None:
+    uv = pytest.importorskip("uv", reason="needs uv: pip install uv").find_uv_bin()
+    for name, version in (("gamma", "1.0"), ("gamma", "2.0"), ("delta", "1.5"), ("epsilon", "3.0")):
+        wheel(index[0], name, version)
+    wheel(index[0], "alpha_pack", "1.0")
+    project = tmp_path / "project"
+    library = project / "libs" / "beta"
+    library.mkdir(parents=True)
+    (library / "pyproject.toml").write_text('[project]\nname = "beta"\nversion = "1"\n')
+    (project / "pyproject.toml").write_text(LOCKED.format(python=HERE, index=index[1]))
+    lock = [uv, "lock", "--project", str(project)]
+    locked = subprocess.run(lock, check=False, capture_output=True, text=True)
+    assert not locked.returncode, locked.stderr
+    declared = recipes.declare(["uv.lock[gpu, group:test]"], [], [], [])
+    made = recipes.read(project, declared, recipes.Here(HERE, "9.0.0"))
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    own = str(wheel(tmp_path, "zeta", "1.0"))
+    data = recipes.encode(dataclasses.replace(made, own=(own,)))
+    stand.deploy("packages", image=build(data, modal, staged, {}))
+    found = {"alpha_pack 1.0", "gamma 2.0", "delta 1.5", "epsilon 3.0", "zeta 1.0"}
+    assert found <= set(versions(stand))
+    assert not any(each.startswith(("beta ", "mine ")) for each in versions(stand))
 
 
 def test_what_was_built_is_not_built_again(stand: Stand, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_nothing_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_service_that_refuses(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 -- it stands
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "wrong")
-    with pytest.raises(FarSideError, match="AuthError") as caught:
+    with pytest.raises(FarSideError, match="does not take this token") as caught:
         listing.Apps().list()
     assert "\n" not in str(caught.value)
 

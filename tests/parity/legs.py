@@ -44,16 +44,26 @@ XDIST = Leg("xdist", ("--remote=local:cpu", "-n1"), beside=("-n1",))
 # Several workers share the tests: what comes back is the same, its order is that of arrival.
 WORKERS = Leg("workers", ("--remote=local:cpu", "--remote-workers=2"), shared=True)
 
+# The far side collects what it runs; this side imports none of those files. It is ready at once, so
+# that its tests would come between those that run here: a limit has them all run in order.
+FAR = Leg("far", ("--remote=local:cpu", "-o", "remotegpu_collect=far", "--maxfail=1000"))
+
+# The cases that select among what was collected there, or find fault with it.
+FAR_CASES = ("keyword", "marker", "ids", "failed and new ones", "collection", "broken files")
+
 # This host's cards, where it has any.
 CARDS = Leg("local", ("--remote=local",))
+
+WHOLE = "PARITY_WHOLE" in os.environ
 
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
+    FAR: None if WHOLE else ("outcomes", "params", "layout", "broken", "choices"),
     COMMAND: ("outcomes", "layout", "choices"),
     SSH: ("output", "choices"),
     MODAL_SHAPED: ("params", "choices"),
-    MODAL: None if "PARITY_WHOLE" in os.environ else ("output", "choices"),
+    MODAL: None if WHOLE else ("output", "choices"),
     # what the others have in them ends pytest-xdist itself
     XDIST: ("params", "scopes", "styles", "layout", "hooks", "broken", "choices"),
     # the others show that a session's fixtures live once in each worker

@@ -9,7 +9,7 @@ import sshd
 from .cases import CASES, Case, whole
 from .compare import differences, explain, shipping
 from .conftest import Lab
-from .legs import HAS_MODAL, LEGS, LOCAL, MODAL, SSH
+from .legs import FAR, FAR_CASES, HAS_MODAL, LEGS, LOCAL, MODAL, SSH
 from .projects import PROJECTS
 from .running import PLAIN, Leg, Project
 
@@ -41,8 +41,15 @@ def test_project(lab: Lab, project: Project, leg: Leg) -> None:
     check(lab, whole(project), leg)
 
 
-@pytest.mark.parametrize("leg", [LOCAL], ids=name)
-@pytest.mark.parametrize("case", CASES, ids=name)
+CASES_OF_LEGS = [
+    pytest.param(case, leg, id=f"{case.name}-{leg.name}")
+    for leg in (LOCAL, FAR)
+    for case in CASES
+    if leg == LOCAL or case.name in FAR_CASES
+]
+
+
+@pytest.mark.parametrize(("case", "leg"), CASES_OF_LEGS)
 def test_case(lab: Lab, case: Case, leg: Leg) -> None:
     check(lab, case, leg)
 

@@ -24,9 +24,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackModal]:
-    """Have a service, and a client that finds it."""
-    with LoopbackModal(tmp_path / "modal") as found:
+def service(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LoopbackModal]:
+    """Have a service, and a client that finds it; the parameter asks for the input plane."""
+    plane = getattr(request, "param", False)
+    with LoopbackModal(tmp_path / "modal", input_plane=plane) as found:
         for name, value in found.environ.items():
             monkeypatch.setenv(name, value)
         yield found

@@ -43,4 +43,4 @@ def test_a_session_is_seen_and_ended(pytester: pytest.Pytester, service: Loopbac
     living = [app.name for app in service.apps if not app.stopped_at]
     assert living == ["rgpu-of-somebody-else"]
     session.end()
-    assert "ended from outside" in session.text
+    assert "ended without an answer" in session.text

@@ -88,6 +88,17 @@ def test_nothing_that_stays(pytester: pytest.Pytester, service: LoopbackModal) -
     assert "deploys" not in said(result)
 
 
+def test_another_environment_of_the_workspace(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that belongs together is in the environment that MODAL_ENVIRONMENT names."""
+    monkeypatch.setenv("MODAL_ENVIRONMENT", "dev")
+    pytester.makepyfile(THREE)
+    run(pytester, T4).assert_outcomes(passed=2, failed=1)
+    assert len(service.containers) == 1
+    assert {name[1] for name in service.world.names if "rgpu" in name[2]} == {"dev"}
+
+
 def test_ephemeral_is_for_what_deploys(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(THREE)
     result = run(pytester, "--remote=local:cpu", "--remote-ephemeral")
@@ -180,8 +191,10 @@ def test_ends(pytester: pytest.Pytester, service: LoopbackModal, how: str) -> No
             os.kill(courier, number)
         seconds = container.LEASE + container.POLL + 10 if how == "no network" else 15
         (rented,) = service.running
-        if how == "kill -9 of the courier":
-            seconds = container.LEASE + container.POLL + 10
+        if how == "kill -9 of the courier":  # the session goes on, in the container that it had
+            service.wait_until(lambda: len(rented.inputs) == 2, seconds)
+            assert not any(each.inputs for each in service.containers if each is not rented)
+            return
         service.wait_until(lambda: rented.current is None, seconds)
         service.wait_until(lambda: not at_work(rented.id), 10)
     finally:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from junit_properties import properties
+
 from .running import CPU, run, said
 
 TESTS = """
@@ -90,6 +92,21 @@ def test_they_come_back(pytester: pytest.Pytester) -> None:
     assert f"artifacts: 9 in {pytester.path / 'out'}" in said(result)
     (odd,) = [name for data in files.values() for name in data if name.startswith("odd")][:1]
     assert odd.startswith("odd_ name__.txt")
+
+
+@pytest.mark.parametrize("more", [[], ["-n2"]])
+def test_a_test_names_its_folder_in_the_junit_file(
+    pytester: pytest.Pytester, more: list[str]
+) -> None:
+    pytester.makepyfile(test_it=TESTS)
+    run(pytester, CPU, "--remote-artifacts=out", "--junitxml=j.xml", *more)
+    found = properties(pytester.path / "j.xml")
+    named = {name: said["artifacts"] for name, said in found.items() if "artifacts" in said}
+    assert len(named) == 8
+    assert {"test_files", "test_fails", "test_crashes", "test_teardown"} <= named.keys()
+    assert sorted(named.values()) == sorted(
+        path.relative_to(pytester.path).as_posix() for path in (pytester.path / "out").iterdir()
+    )
 
 
 def test_what_an_earlier_run_left_is_gone_and_other_tests_files_stay(

@@ -156,6 +156,8 @@ def test_a_backend_whose_price_is_none_has_none(backend: Odd) -> None:
 def test_time_after_the_end_counts_as_well() -> None:
     rate = spending.rate_of(Odd(3600.0, 60.0), {}, Shape())
     assert rate == cost.Rate(3600.0, "2026-01-01", "", 60.0)
+    own = spending.rate_of(Odd(3600.0, 60.0), {"onerequest": 36.0}, Shape())
+    assert own == cost.Rate(36.0, source=cost.OWN, after=60.0)
 
 
 def test_a_cap_needs_a_price(stage: Stage) -> None:

@@ -92,6 +92,16 @@ def mounted(service: LoopbackModal) -> set[str]:
     }
 
 
+def contents(service: LoopbackModal) -> dict[str, str]:
+    """Give the texts of the files that were sent, by their place in an image or container."""
+    return {
+        file.filename: service.world.files[file.sha256_hex].decode()
+        for files in service.world.mounts.values()
+        for file in files
+        if file.sha256_hex in service.world.files
+    }
+
+
 def write_ini(pytester: pytest.Pytester, **options: list[str]) -> None:
     lines = ["[pytest]", "remotegpu_secrets = env:A_TOKEN"]
     for name, values in options.items():
@@ -159,8 +169,11 @@ def test_a_lock_file_is_installed_as_it_is_without_code_of_the_project(
     [sync] = [line for line in lines if " sync " in line]
     for option in ("--frozen", "--extra=gpu", "--group=test", "--no-install-package=mine"):
         assert option in sync
-    assert copied(service)["/.uv.lock"] == LOCK
-    assert "workspace" not in copied(service)["/.pyproject.toml"]
+    assert "--python $(command -v python)" in sync
+    staged = contents(service)
+    assert staged["/.uv/uv.lock"] == LOCK
+    assert "workspace" not in staged["/.uv/pyproject.toml"]
+    assert not any("pytest_remotegpu" in path for path in staged if path.startswith("/.uv"))
 
 
 def test_a_dockerfile_is_built_in_the_folder_of_the_project(
@@ -203,6 +216,64 @@ def test_a_hook_adds_to_the_image_after_all_else(
         "ENV FROM_HOOK=1",
         "RUN echo hook",
     ]
+
+
+def test_a_folder_that_a_hook_copies_comes_without_its_secrets(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest("""
+        def pytest_remotegpu_modal_image(image):
+            return image.add_local_dir("assets", "/opt/assets", ignore=["*.log"])
+    """)
+    assets = pytester.mkdir("assets")
+    for name, text in {"model.cfg": "x = 1", ".env": "A=secret-2b", "a.log": "log-2b"}.items():
+        (assets / name).write_text(text)
+    write_ini(pytester)
+    result = run(pytester, MODAL)
+    result.assert_outcomes(passed=1)
+    assert "add_local_dir('assets') leaves out '.env', which may hold a secret" in said(result)
+    in_image = {path for path in contents(service) if path.startswith("/opt/")}
+    assert in_image == {"/opt/assets/model.cfg"}
+    assert b"-2b" not in b"".join(service.world.files.values())
+
+
+def test_a_hook_that_copies_the_project_ends_the_session_before_anything_is_sent(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest("""
+        def pytest_remotegpu_modal_image(image):
+            return image.add_local_dir(".", "/x")
+    """)
+    write_ini(pytester)
+    for more in ([], ["--remote-plan"]):
+        result = pytester.runpytest_subprocess(MODAL, *more)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines("*add_local_dir copies '.', so a copy of your code would be*")
+    assert not service.calls
+    assert not service.world.files
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("image.apt_install('git')", "*returned nothing, though it did apt_install; *return*"),
+        ("return image.run_function(print)", "*conftest.py:2: AttributeError: *'run_function'*"),
+        ("return 1 / 0", "*failed at *conftest.py:2: ZeroDivisionError: *"),
+    ],
+)
+def test_a_hook_that_fails_ends_the_session_with_its_place(
+    pytester: pytest.Pytester, service: LoopbackModal, body: str, words: str
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest(f"def pytest_remotegpu_modal_image(image):\n    {body}")
+    write_ini(pytester)
+    result = pytester.runpytest_subprocess(MODAL)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(words)
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    assert not service.calls
 
 
 def test_a_hook_that_gives_no_image_ends_the_session(

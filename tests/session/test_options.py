@@ -40,6 +40,7 @@ def fake(pytester: pytest.Pytester, tmp_path: Path) -> FakePython:
         (" local:cpu", ["names no backend"]),
         ("locl:cpu", ["no backend 'locl'", "did you mean 'local'", "command, local, modal, ssh"]),
         ("Local:cpu", ["no backend 'Local'", "did you mean 'local'"]),
+        ("MODAL:T4", ["no backend 'MODAL'", "did you mean 'modal'"]),
         ("nowhere", ["no backend 'nowhere'", "command, local, modal, ssh"]),
         ("local:gpu", ["local:gpu is not understood", "local (this host's CUDA cards)"]),
         ("local:gpu", ["local:gpu is not understood", "local:cpu:N"]),
@@ -90,6 +91,10 @@ def test_the_fake_would_tell(pytester: pytest.Pytester, fake: FakePython) -> Non
         (["-o", "remotegpu_aliases=hpc"], ["remotegpu_aliases", "'hpc'", "NAME = gpu(2)"]),
         (["-o", "remotegpu_aliases=hpc = gpu(0)"], ["'hpc = gpu(0)'", "from 1 to"]),
         (["-o", "remotegpu_required=maybe"], ["maybe"]),
+        *(
+            ([f"--remote-{name}="], [f"--remote-{name}= is empty", "leave the option out"])
+            for name in ("rev", "json", "artifacts")
+        ),
     ],
 )
 def test_options_that_do_not_go_together_or_say_nothing(

@@ -248,6 +248,8 @@ def test_each_ini_option_is_taken_and_named() -> None:
         "remotegpu_image": ["ubuntu"],
         "remotegpu_secrets": ["env:A"],
         "remotegpu_volumes": ["m:/m"],
+        "remotegpu_collect": "far",
+        "remotegpu_files": ["tests/kernels"],
         "remotegpu_aliases": ["hpc = gpu(2)"],
         "remotegpu_max_upload": "1MiB",
         "remotegpu_max_artifact": "1KiB",
@@ -260,6 +262,7 @@ def test_each_ini_option_is_taken_and_named() -> None:
     settings = resolve({}, {}, ini)
     assert (settings.spec, settings.required, settings.python) == ("ssh:box", True, "/py")
     assert (settings.include, settings.exclude, settings.env) == (("*.bin",), ("*.tmp",), ("HF_*",))
+    assert (settings.collect_far, settings.files) == (True, ("tests/kernels",))
     assert settings.aliases == {"hpc": {"count": 2}}
     assert (settings.max_upload, settings.max_artifact) == (2**20, 2**10)
     assert (settings.requirements, settings.image) == (("uv.lock",), ("ubuntu",))
@@ -268,6 +271,12 @@ def test_each_ini_option_is_taken_and_named() -> None:
     assert settings.prices == {"H100": 3.95, "command:env A=b": 0.0}
     named = {setting.origin for setting in settings.origins}
     assert {f"ini file, {name}" for name in config.INI} <= named
+
+
+@pytest.mark.parametrize("text", ["there", "", "FAR", "far here"])
+def test_who_collects_is_here_or_far(text: str) -> None:
+    with pytest.raises(UsageError, match=r"remotegpu_collect = .* is neither here nor far"):
+        resolve({}, {}, {"remotegpu_collect": text})
 
 
 def test_a_switch_on_the_command_line_stands_over_the_file() -> None:

@@ -52,7 +52,8 @@ def test_a_backends_own_price_stands_between_the_users() -> None:
     asked = Rate(9.0, "2026-01-01", "a page", 60.0)
     assert cost.find_rate("cloud:A", ONE, {}, asked) is asked
     assert cost.find_rate("cloud:A", ONE, {"cloud": 1.0}, asked) is asked
-    assert cost.find_rate("cloud:A", ONE, {"cloud:A": 1.0}, asked) == Rate(1.0, source=cost.OWN)
+    own = Rate(1.0, source=cost.OWN, after=60.0)
+    assert cost.find_rate("cloud:A", ONE, {"cloud:A": 1.0}, asked) == own
 
 
 def test_of_several_types_the_dearest_is_the_price() -> None:
@@ -140,7 +141,7 @@ def test_words_for_what_was_spent() -> None:
     text = cost.words([worker(Rate(36, "2026-05-25", "a page")), worker(None)], 0.5)
     assert text == (
         "about $0.060 (tests $0.020, start $0.010, idle $0.030) of at most $0.500, "
-        "by prices of 2026-05-25; the price of 1 more is not known"
+        "by prices of 2026-05-25 (a page); the price of 1 more is not known"
     )
     own = cost.words([worker(Rate(36, source=cost.OWN))], None)
     assert own.endswith(", by prices (ini file, remotegpu_prices)")

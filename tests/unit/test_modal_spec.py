@@ -46,7 +46,8 @@ def test_what_a_test_gets(rest: str, shape: Shape, cards: str) -> None:
         ("A100-80", "did you mean A100-80GB"),
         ("H1000", "did you mean H100"),
         ("T4,V100", "'V100', which is no GPU of Modal's"),
-        ("T4,", "names ''"),
+        ("T4,", "a comma with no type beside it; it reads modal:TYPE"),
+        ("A100:x", re.escape("gpu(2), and the option reads --remote=modal:A100")),
         ("A100:2", re.escape("gpu(2), and the option reads --remote=modal:A100")),
     ],
 )

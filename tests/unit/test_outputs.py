@@ -229,7 +229,7 @@ def test_a_link_made_meanwhile_is_not_written_through(tmp_path: Path) -> None:
     with pytest.raises(ProtocolError, match="leave its folder"):
         artifacts.take("t", piece("sub/evil"))
     artifacts.take("t", piece("file"))
-    assert artifacts.count == 1
+    assert not (folder / "file").is_symlink()
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (tmp_path / "evil").exists()
 
@@ -282,20 +282,76 @@ def test_a_file_that_was_lost_can_come_again(tmp_path: Path) -> None:
     assert artifacts.count == 1
 
 
-def test_what_replaces_a_file_counts_once_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_stays_until_what_replaces_it_is_whole(tmp_path: Path) -> None:
     artifacts = Artifacts(tmp_path, 1000)
+    target = tmp_path / folder_name("t") / "a"
     artifacts.take("t", piece("a", b"first"))
     artifacts.take("t", piece("a", b"new ", last=False))
-    assert artifacts.count == 0
+    assert (artifacts.count, target.read_bytes()) == (1, b"first")
     artifacts.take("t", piece("a", b"one"))
+    assert (artifacts.count, target.read_bytes()) == (1, b"new one")
+    assert artifacts.close() == []
+    assert found(tmp_path) == {"a": b"new one"}
+
+
+def test_a_file_that_begins_anew_is_not_mixed_with_what_came_before(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 8)
+    artifacts.take("t", piece("a", b"12345", last=False))
+    artifacts.take("t", events.Artifact(0, b"a", b"abcde", last=False, first=True))
+    artifacts.take("t", piece("a", b"fgh"))
+    assert found(tmp_path) == {"a": b"abcdefgh"}
+
+
+def test_a_file_that_is_cut_keeps_what_came_under_another_name(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 100)
+    artifacts.take("t", piece("deep/a", b"1234", last=False))
+    artifacts.take("t", piece("none", b"", last=False))
+    artifacts.take("t", piece("whole"))
+    (text,) = artifacts.close()
+    assert text == "artifact 'deep/a.part' of t is cut: no more than 4 bytes of it came"
+    assert found(tmp_path) == {"deep/a.part": b"1234", "whole": b"x"}
+    assert artifacts.names() == [f"{folder_name('t')}/whole"]
+
+
+def test_a_file_that_is_dropped_is_gone(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 4)
+    artifacts.take("t", piece("whole", b"1234"))
+    artifacts.drop("t", events.Dropped(0, b"whole"))
+    artifacts.take("t", piece("half", b"1234", last=False))
+    artifacts.drop("t", events.Dropped(0, b"half"))
+    artifacts.drop("t", events.Dropped(0, b"never was"))
+    artifacts.take("t", piece("other", b"1234"))
+    assert found(tmp_path) == {"other": b"1234"}
     assert artifacts.count == 1
+    with pytest.raises(ProtocolError, match="unsafe"):
+        artifacts.drop("t", events.Dropped(0, b"../x"))
+
+
+def test_files_that_come_again_and_again_are_bounded(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 1000)
+    for _ in range(4):
+        artifacts.take("t", piece("a", bytes(1000)))
+    with pytest.raises(ProtocolError, match="larger than 1000 bytes"):
+        artifacts.take("t", piece("a", bytes(1000)))
+
+
+def test_another_attempt_takes_away_what_the_one_before_has_sent(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, 100)
+    artifacts.begin("t", "one")
+    artifacts.take("t", piece("a"), "one")
+    artifacts.begin("t", "one")
+    assert artifacts.count == 1
+    artifacts.begin("t", "two")
+    assert artifacts.count == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @posix
 def test_a_file_that_vanishes_half_way_does_not_count(tmp_path: Path) -> None:
     artifacts = Artifacts(tmp_path, 1000)
     artifacts.take("t", piece("a", b"first half", last=False))
-    (tmp_path / folder_name("t") / "a").unlink()
+    (half,) = (tmp_path / folder_name("t")).iterdir()
+    half.unlink()
     artifacts.take("t", piece("a", b"second half"))
     assert found(tmp_path) == {}
     assert artifacts.count == 0

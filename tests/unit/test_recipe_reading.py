@@ -244,6 +244,83 @@ def test_sources_that_only_uv_reads_are_noted(write: Write) -> None:
             ["requirements.txt: ${A_TOKEN}", "env:A_TOKEN to remotegpu_secrets"],
         ),
         (
+            {"requirements_dot_txt": "numpy\n--index-url https://me:hidden@example.org"},
+            {},
+            ["requirements.txt, line 2: '--index-url https://...@", "a password", "${NAME}"],
+        ),
+        (
+            {"requirements_dot_txt": f"x @ git+https://ghp_{'hidden' * 4}@github.com/x"},
+            {},
+            ["requirements.txt, line 1: 'x @ git+https://...@github.com/x'", "a password"],
+        ),
+        (
+            {"requirements_dot_txt": "-c limits.txt", "limits_dot_txt": "-i http://u:hidden@h"},
+            {},
+            ["limits.txt, line 1", "a password"],
+        ),
+        ({}, {"requirements": ["pip: x@https://u:hidden@h/x.whl"]}, ["a password"]),
+        ({}, {"image": ["env: INDEX=https://u:hidden@h"]}, ["sets INDEX", "env:INDEX"]),
+        (
+            {
+                "uv_dot_lock": LOCK,
+                "pyproject_dot_toml": PYPROJECT
+                + "[[tool.uv.index]]\nname = 'a'\nurl = 'https://u:hidden@h/simple'\n",
+            },
+            {},
+            ["pyproject.toml has an address with a password", "env:UV_INDEX_NAME_PASSWORD"],
+        ),
+        (
+            {
+                "uv_dot_lock": LOCK.replace("//reg", "//u:hidden@reg"),
+                "pyproject_dot_toml": PYPROJECT,
+            },
+            {},
+            ["uv.lock has an address with a password"],
+        ),
+        (
+            {"Dockerfile": "FROM ubuntu\nCOPY .env /x\n", "_dot_env": "A=hidden"},
+            {"image": ["Dockerfile"]},
+            ["Dockerfile, line 2 copies '.env', which may hold a secret", "remotegpu_secrets"],
+        ),
+        (
+            {"Dockerfile": "FROM ubuntu\nCOPY conf /x\n", "conf__deep__tls_dot_key": "hidden"},
+            {"image": ["Dockerfile"]},
+            ["Dockerfile, line 2 copies 'conf/deep/tls.key', which may hold a secret"],
+        ),
+        (
+            {
+                "Dockerfile": "FROM ubuntu\nCOPY a.txt /x\n",
+                "a_dot_txt": "-----BEGIN RSA PRIVATE KEY-----\nhidden",
+            },
+            {"image": ["Dockerfile"]},
+            ["line 2 copies 'a.txt', which may hold a secret"],
+        ),
+        (
+            {"Dockerfile": "FROM ubuntu\nENV A=1 API_TOKEN='hidden'\n"},
+            {"image": ["Dockerfile"]},
+            ["Dockerfile, line 2 sets API_TOKEN", "env:NAME in remotegpu_secrets"],
+        ),
+        (
+            {"Dockerfile": "FROM ubuntu\nENV DB_PASSWORD hidden\n"},
+            {"image": ["Dockerfile"]},
+            ["Dockerfile, line 2 sets DB_PASSWORD"],
+        ),
+        (
+            {"Dockerfile": "ARG API_KEY=hidden\nFROM ubuntu\n"},
+            {"image": ["Dockerfile"]},
+            ["Dockerfile, line 1 sets API_KEY"],
+        ),
+        (
+            {"Dockerfile": "FROM ubuntu\nRUN cd / && HF_TOKEN=hidden hf download\n"},
+            {"image": ["Dockerfile"]},
+            ["Dockerfile, line 2 sets HF_TOKEN"],
+        ),
+        (
+            {"Dockerfile": "FROM ubuntu\nRUN git clone \\\n https://u:hidden@h/x\n"},
+            {"image": ["Dockerfile"]},
+            ["Dockerfile, line 2 has an address with a password"],
+        ),
+        (
             {"requirements_dot_txt": "pytest<9"},
             {},
             ["requirements.txt asks for pytest<9", "pytest 9.2.0", "major and minor"],
@@ -271,6 +348,26 @@ def test_what_can_not_work_is_refused_with_the_way_out(
         recipe_of(root, **lines)
     for word in words:
         assert word in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+def test_what_only_looks_like_a_secret_is_taken(write: Write) -> None:
+    root = write(
+        Dockerfile=(
+            "FROM python:3.12\nARG API_TOKEN\nENV TOKENIZERS_PARALLELISM=false MAX_TOKENS=512\n"
+            "ENV HF_TOKEN=$API_TOKEN\nRUN --mount=type=secret,id=t TOKEN=$(cat /t) make\n"
+            "RUN git clone https://x:${API_TOKEN}@h/x ssh://git@github.com/x\nCOPY conf /x\n"
+        ),
+        conf__tokens_dot_py="x = 1",
+        conf____pycache____x_dot_pyc="1",
+        requirements_dot_txt=(
+            "-i https://${U}:${PW}@h\na @ git+ssh://git@h/a\nb @ https://team@dev.azure.com/b\n"
+        ),
+    )
+    lines = {"image": ["Dockerfile"], "requirements": ["requirements.txt"]}
+    recipe = recipe_of(root, **lines, secrets=["env:U", "env:PW"])
+    assert len(recipe.files.lines) == 3
+    assert "conf/tokens.py" in [copied.path for copied in recipe.base.copied]
 
 
 @pytest.mark.parametrize(
@@ -431,8 +528,14 @@ def changed(write: Write, before: dict[str, Any], after: dict[str, Any]) -> list
             ["uv.lock is new"],
         ),
         (
-            {"requirements_dot_txt": "numpy==1\neinops\n-i https://u:pw@a.org/?key=pw"},
-            {"requirements_dot_txt": "numpy==2\ntorch==2.11.0\n-i https://u:pw@b.org/?key=pw"},
+            {
+                "secrets": ["env:PW", "env:U"],
+                "requirements_dot_txt": "numpy==1\neinops\n-i https://${U}:${PW}@a.org/?key=pw",
+            },
+            {
+                "secrets": ["env:PW", "env:U"],
+                "requirements_dot_txt": "numpy==2\ntorch==2.11.0\n-i https://${U}:${PW}@b.org/?key=pw",
+            },
             [
                 "requirements.txt: -i https://...@a.org/?... removed",
                 "requirements.txt: -i https://...@b.org/?... added",
@@ -514,3 +617,48 @@ def test_there_is_a_reason_exactly_where_there_is_another_name(one: Recipe, two:
         return
     differs = fingerprint(one, {}) != fingerprint(two, {})
     assert bool(why(to_plain(one, MODAL), to_plain(two, MODAL))) is differs
+
+
+# this package itself
+
+SELF = replace(HERE, requires=(*HERE.requires, 'torch>=2.6; extra == "torch"'))
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("pytest-remotegpu[modal]", ()),
+        (
+            "pytest_remotegpu[modal,torch]>=0.1 ; os_name == 'posix'",
+            ('torch>=2.6; os_name == "posix"',),
+        ),
+        ("PyTest.RemoteGPU==0.1 --hash=sha256:aa", ()),
+        ("git+https://example.org/x/pytest-remotegpu.git@main", ()),
+        ("-e git+https://example.org/x/pytest-remotegpu#egg=pytest-remotegpu", ()),
+        ("pytest-remotegpu @ file:///x/pytest_remotegpu-0.1-py3-none-any.whl", ()),
+        ("./dist/pytest_remotegpu-0.1-py3-none-any.whl", ()),
+        ("pytest-remotegpu-extras", ("pytest-remotegpu-extras",)),
+    ],
+)
+def test_this_package_is_not_installed_whoever_asks_for_it(
+    write: Write, line: str, instead: tuple[str, ...]
+) -> None:
+    root = write(
+        requirements_dot_txt=f"numpy\n{line}\n-c c.txt\n", c_dot_txt="pytest-remotegpu<9\n"
+    )
+    files = recipe_of(root, SELF).files
+    assert files.lines == ("numpy", *instead)
+    assert files.constraints == ()
+
+
+def test_this_package_is_not_installed_from_groups_and_lock_files(write: Write) -> None:
+    group = '[dependency-groups]\ntest = ["pytest-remotegpu[modal]", "six"]\n'
+    root = write(pyproject_dot_toml=PYPROJECT + group)
+    assert recipe_of(root, SELF).files.lines == ("torch", "six")
+    pinned = "[[package]]\nname = 'pytest-remotegpu'\nversion = '0.9'\n"
+    write(uv_dot_lock=LOCK + pinned)
+    recipe = recipe_of(root, SELF)
+    assert recipe.uv is not None
+    assert recipe.uv.local == ("mine", "pytest-remotegpu")
+    [note] = recipe.notes
+    assert "uv.lock has pytest-remotegpu 0.9, and the far side gets 0.1" in note

@@ -13,9 +13,9 @@ from pytest_remotegpu import spending
 from pytest_remotegpu.backends.base import Environment, Price, Rental
 from pytest_remotegpu.config import Settings, resolve
 from pytest_remotegpu.controller import Controller, Worker
-from pytest_remotegpu.far import CUT
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol.hello import Hello
+from pytest_remotegpu.runlimit import CUT
 from pytest_remotegpu.spending import ENDING, LONGEST, Spending
 
 ONE = Shape(1)

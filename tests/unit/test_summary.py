@@ -106,7 +106,7 @@ def test_a_shape_says_what_it_cost_and_the_run_what_of_it_was_what() -> None:
     )
     assert money == (
         "cost: about $0.200 (tests $0.030, start $0.020, idle $0.150) of at most $0.500, "
-        "by prices of 2026-01-01; the price of 1 more is not known"
+        "by prices of 2026-01-01 (a page); the price of 1 more is not known"
     )
 
 

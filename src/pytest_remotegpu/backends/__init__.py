@@ -33,7 +33,7 @@ def find(name: str, rest: str, site: Site) -> Backend:
     """
     points = [point for point in entry_points(group=GROUP) if point.name == name]
     if not points:
-        close = difflib.get_close_matches(name, names(), 1)
+        close = difflib.get_close_matches(name.lower(), names(), 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise SpecError(f"there is no backend {name!r}; {hint}installed are: {', '.join(names())}")
     try:

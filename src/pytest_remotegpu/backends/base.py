@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
 
@@ -26,9 +26,12 @@ __all__ = [
     "Collects",
     "Describes",
     "Environment",
+    "Examines",
+    "Finding",
     "Lists",
     "Make",
     "MakeLists",
+    "Picks",
     "Prepares",
     "Price",
     "Prices",
@@ -124,9 +127,10 @@ class Channel(Protocol):
     Where they are known, ``command`` says how it was started, as a list of words, and ``note`` what
     the user should know of that, as a line of text. Once ``frames`` is exhausted, ``passing`` says
     whether what ended the worker may be gone when it is tried again, as a machine that was taken
-    away: then a worker that has not said hello is tried again, too. A backend that rents a machine
-    for each worker says in ``rental`` since when that is paid for; without one, a worker is paid
-    for from when it was opened.
+    away: then a worker that has not said hello is tried again, too. ``fix`` says what to do about
+    how it ended, in the words with which ``diagnosis`` ends. A backend that
+    rents a machine for each worker says in ``rental`` since when that is paid for; without one, a
+    worker is paid for from when it was opened.
 
     ``send`` and ``stop`` are called from one thread, ``frames`` from another.
     """
@@ -220,6 +224,21 @@ class Running:
     busy: bool = False
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What a backend has found of one thing that it needs.
+
+    :ivar name: of the thing, two or three words that begin with the backend's name.
+    :ivar state: ``warn`` for what may be in the way, ``FAIL`` for what is.
+    :ivar text: what was found. :ivar fix: what to do about it; empty where all is well.
+    """
+
+    name: str
+    state: Literal["ok", "warn", "FAIL"]
+    text: str
+    fix: str = ""
+
+
 class Backend(Protocol):
     """A place where workers can be had.
 
@@ -278,6 +297,18 @@ class Checks(Protocol):
 
 
 @runtime_checkable
+class Picks(Protocol):
+    """A backend that knows card types by names of its own, and gets tests one, has this as well.
+
+    Their workers don't look whether the driver calls the card by the name that a mark has.
+    """
+
+    @property
+    def picks_cards(self) -> bool:
+        """Whether it does."""
+
+
+@runtime_checkable
 class Describes(Protocol):
     """A backend that makes an environment and can tell which one implements this as well."""
 
@@ -286,6 +317,14 @@ class Describes(Protocol):
 
         :raises UsageError: where no such environment can be made.
         """
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """A backend that can look at what it needs without renting anything implements this as well."""
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield what is found, one thing after the other; ends where no worker can be had."""
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import plain
 
 __all__ = [
+    "COMPARED",
     "CUT_SHORT",
     "FAILED",
     "OVER",
@@ -23,10 +24,13 @@ __all__ = [
     "Batch",
     "CollectFailed",
     "Collected",
+    "Covered",
     "Crashed",
+    "Dropped",
     "Ended",
     "Event",
     "Exited",
+    "FileTree",
     "Finished",
     "Junit",
     "Leased",
@@ -148,12 +152,33 @@ class Log(_Event, frozen=True, tag=9):
 
 
 class Artifact(_Event, frozen=True, tag=10):
-    """A piece of a file that a test left in its ``artifacts_dir``; ``last`` ends the file."""
+    """A piece of a file that a test left in its ``artifacts_dir``; ``last`` ends the file.
+
+    :ivar first: whether the file begins with it, whatever has come of it before.
+    :ivar left: how many bytes are still to come after it, of this file and those that follow.
+    """
 
     item: Place
     name: plain.Text
     data: bytes
     last: bool = True
+    first: bool = False
+    left: Place = 0
+
+
+class Dropped(_Event, frozen=True, tag=29):
+    """A file that came while the test ran is there no more, or comes again in another form."""
+
+    item: Place
+    name: plain.Text
+
+
+class Covered(_Event, frozen=True, tag=30):
+    """What has run of a file: numbers of lines, or pairs of them where ``arcs`` says so."""
+
+    path: plain.Text
+    numbers: list[int]
+    arcs: bool
 
 
 class CollectFailed(_Event, frozen=True, tag=11):
@@ -161,6 +186,19 @@ class CollectFailed(_Event, frozen=True, tag=11):
 
     nodeid: plain.Text
     text: plain.Text
+
+
+class FileTree(_Event, frozen=True, tag=31):
+    """A piece of what was collected of one file, see ``nodes``; ``last`` ends the tree.
+
+    :ivar path: the file's, seen from the project's root. :ivar number: the ordinal of the collector
+        among those that the file has.
+    """
+
+    path: plain.Text
+    number: Place
+    data: bytes
+    last: bool = True
 
 
 class NotFound(_Event, frozen=True, tag=12):
@@ -318,7 +356,10 @@ Event = (
     | Live
     | Log
     | Artifact
+    | Dropped
+    | Covered
     | CollectFailed
+    | FileTree
     | NotFound
     | SkippedThere
     | StretchEnded
@@ -382,6 +423,8 @@ TEXT_ONLY: Final = "$remotegpu_text_only"
 
 ODD_NAMES: Final = "$remotegpu_odd_names"
 """A key beside a report's own: attributes whose names are not ASCII."""
+COMPARED: Final = "$remotegpu_compared"
+"""The same: a failed comparison, as operator and two pairs, whether it was text and its text."""
 SETTLED: Final = "$remotegpu_settled"
 """The same: outcome and text that the report takes on once it is asked for its status."""
 

@@ -11,6 +11,7 @@ import msgspec
 
 __all__ = [
     "Blob",
+    "Chosen",
     "Finish",
     "Follows",
     "Limits",
@@ -30,7 +31,7 @@ __all__ = [
 
 
 class Tree(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The files of the project: a list of them, which the far side may have already.
+    """Files of the user's side: a list of them, which the far side may have already.
 
     :ivar digest: of the list, a :class:`~pytest_remotegpu.manifest.Manifest`.
     :ivar manifest: the list itself, compressed with zlib; empty where it is to be asked for.
@@ -39,6 +40,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     :ivar delta: what makes this list of that one.
     :ivar project: names the project, so that its tree is found again.
     :ivar name: of the folder that holds the files.
+    :ivar root: that folder on the sending side, where it is not the order's own.
     """
 
     digest: str
@@ -48,6 +50,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     delta: bytes = b""
     project: str = ""
     name: str = ""
+    root: str = ""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,6 +86,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     shown_worker: str = ""
     shown_argv: list[str] = []
     python: list[str] = []
+    coverage: Coverage | None = None
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What coverage.py is to measure.
+
+    :ivar branch: whether arcs are meant, not lines. :ivar what: the options of its class that say
+        which files. :ivar concurrency: how tests run things side by side.
+    """
+
+    branch: bool = False
+    what: dict[str, list[str]] = {}
+    concurrency: list[str] = []
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +176,8 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     :ivar max_artifact: bytes that the artifacts of one test may take.
     :ivar payload: a cloudpickle of what only the runner may open.
     :ivar run: the first stretch.
+    :ivar further: files to lay out beside the tree: of packages that lie elsewhere.
+    :ivar collects: whether the files' trees are to be told; the tests come later, as ``Chosen``.
     """
 
     worker: str
@@ -177,6 +195,18 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     site: Site = Site()
     needs: Needs = Needs()
     limits: Limits = Limits()
+    further: list[Tree] = []
+    collects: bool = False
+
+
+class Chosen(msgspec.Struct, frozen=True, array_like=True, tag="chosen"):
+    """The tests of an order that was to collect first: what is in an order's fields of these names.
+
+    The files stay those that have been collected.
+    """
+
+    payload: bytes
+    limits: Limits
 
 
 class Follows(msgspec.Struct, frozen=True, array_like=True, tag="follows"):
@@ -244,4 +274,4 @@ class Pack(msgspec.Struct, frozen=True, array_like=True, tag="pack"):
     data: bytes
 
 
-Message = Order | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown
+Message = Order | Chosen | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown

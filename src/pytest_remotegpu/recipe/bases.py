@@ -5,13 +5,13 @@ Reads a Dockerfile and what that copies; pulls and builds nothing.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.recipe import copies, literals
 from pytest_remotegpu.recipe.declared import Image, is_dockerfile
 from pytest_remotegpu.recipe.images import Dockerfile, has_python, python_of
 from pytest_remotegpu.recipe.requirements import read_text
@@ -52,6 +52,11 @@ def _dockerfile(root: Path, image: Image, python: str) -> Base:
         raise UsageError(f"remotegpu_image names {path!r}, and there is no such file")
     text = read_text(file, path).replace("\r\n", "\n")
     found = Dockerfile.parse(path, text)
+    for number, what in found.secrets:
+        raise UsageError(
+            f"{path}, line {number} {what}, and {literals.WAY_OUT}; have the value as a variable "
+            "of this process, and its name as env:NAME in remotegpu_secrets"
+        )
     brings = image.python == "own" if image.python else found.has_python
     if brings:
         _check(f"{path}, FROM {found.base}", python_of(found.base), python)
@@ -79,7 +84,10 @@ def _copied(root: Path, path: str, found: Dockerfile) -> Iterator[Copied]:
         for file in sorted(set(_matching(root, clean)) - seen):
             seen.add(file)
             name = file.relative_to(root).as_posix()
-            yield Copied(name, hashlib.sha256(file.read_bytes()).hexdigest())
+            reason = copies.objection(root, file)
+            if reason is not None:
+                raise UsageError(f"{where} copies {name!r}, which {reason}; {copies.WAY_OUT}")
+            yield Copied(name, copies.digest(file))
             if len(seen) > MOST_COPIED:
                 raise UsageError(f"{where} copies more than {MOST_COPIED} files; copy fewer")
 

@@ -15,6 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.recipe.literals import has_password, is_confidential
 from pytest_remotegpu.recipe.values import Volume
 
 __all__ = ["Declared", "Image", "Source", "declare", "is_dockerfile", "local_secrets"]
@@ -45,9 +46,6 @@ REFERENCE: Final = re.compile(
 NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 """An object of the provider: a secret, a volume."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-CONFIDENTIAL: Final = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY", re.IGNORECASE
-)
 TAKEN: Final = ("/root", "/proc", "/sys", "/dev", "/tmp", "/usr", "/etc", "/bin", "/lib", "/.uv")  # noqa: S108 -- names of far folders
 """Where nothing may be mounted: there is what the worker itself needs."""
 
@@ -255,7 +253,7 @@ def _variable(line: str) -> tuple[str, str]:
     name, equals, value = line.removeprefix("env:").strip().partition("=")
     if not equals or not VARIABLE.fullmatch(name.strip()):
         raise UsageError(f"{IMAGE} has {line.partition('=')[0]!r}; write env: NAME=VALUE")
-    if CONFIDENTIAL.search(name):
+    if is_confidential(name) or has_password(value):
         raise UsageError(
             f"{IMAGE} sets {name.strip()}, and whoever can use an image can read that; "
             f"write {LOCAL}{name.strip()} in {SECRETS} instead"

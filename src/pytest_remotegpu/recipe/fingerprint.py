@@ -19,6 +19,8 @@ __all__ = ["fingerprint"]
 LENGTH: Final = 12
 """Hexadecimal digits: few enough to be read, and no two environments of one user share them."""
 NO_DIFFERENCE: Final = ("notes",)
+READ: Final = ("requirements", "spec_file")
+"""Arguments of steps that name files."""
 
 
 def fingerprint(recipe: Recipe, more: Mapping[str, str]) -> str:
@@ -37,7 +39,8 @@ def fingerprint(recipe: Recipe, more: Mapping[str, str]) -> str:
     data["files"]["sources"] = ()  # their lines count, not their names
     for step in data["steps"]:
         if step["files"]:  # what is copied counts, not from where
-            step["args"] = step["args"][1:]
+            reads = [key for key in READ if step["kwargs"].pop(key, None)]
+            step["args"] = step["args"][0 if reads else 1 :]
     data["base"]["dockerfile"] = bool(recipe.base.dockerfile)
     text = json.dumps([data, dict(more)], sort_keys=True, ensure_ascii=True, default=os.fspath)
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.recipe.literals import has_password, is_confidential, secret_assignments
 
-__all__ = ["Dockerfile", "has_python", "python_of"]
+__all__ = ["Dockerfile", "given_away", "has_python", "python_of"]
 
 BARE: Final = re.compile(
     r"(nvidia/cuda|nvidia/driver|ubuntu|debian|fedora|rockylinux|almalinux|amazonlinux"
@@ -59,12 +60,13 @@ class Dockerfile:
 
     :ivar base: the image that its last stage is built on. :ivar installs: whether a command of it
         has to do with Python. :ivar copies: paths and patterns that it copies from its context,
-        each with the number of its line.
+        each with the number of its line. :ivar secrets: what it gives away, likewise.
     """
 
     base: str
     installs: bool
     copies: tuple[tuple[int, str], ...]
+    secrets: tuple[tuple[int, str], ...] = ()
 
     @classmethod
     def parse(cls, name: str, text: str) -> Dockerfile:
@@ -76,7 +78,9 @@ class Dockerfile:
         arguments: dict[str, str] = {}
         base, installs = "", False
         copies: list[tuple[int, str]] = []
+        secrets: list[tuple[int, str]] = []
         for number, word, rest in _instructions(text):
+            secrets += [(number, what) for what in given_away(word, rest)]
             if word == "ARG" and not base:
                 key, _, value = rest.partition("=")
                 arguments[key.strip()] = value.strip().strip("'\"")
@@ -88,12 +92,23 @@ class Dockerfile:
                 copies += [(number, path) for path in _copied(rest)]
         if not base:
             raise UsageError(f"{name} has no FROM; name a Dockerfile in remotegpu_image")
-        return cls(base, installs, tuple(copies))
+        return cls(base, installs, tuple(copies), tuple(secrets))
 
     @property
     def has_python(self) -> bool:
         """Whether the image brings the Python to be used: only a bare one does not."""
         return has_python(self.base) is not False or self.installs
+
+
+def given_away(word: str, rest: str) -> Iterator[str]:
+    """Say what secrets an instruction has in it: variables by name, addresses as such."""
+    if word in ("ENV", "ARG", "RUN", "LABEL"):
+        yield from (f"sets {name}" for name in secret_assignments(rest))
+    name, _, value = rest.partition(" ")
+    if word == "ENV" and "=" not in name and is_confidential(name) and "$" not in value:
+        yield f"sets {name}"
+    if has_password(rest):
+        yield "has an address with a password in it"
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str, str]]:

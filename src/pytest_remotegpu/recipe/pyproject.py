@@ -63,6 +63,16 @@ class Pyproject:
         return self._table("tool", "uv")
 
     @property
+    def uv_sources(self) -> dict[str, list[dict[str, Any]]]:
+        """Where uv is told to take packages from, by their normal name."""
+        found = {}
+        for name, value in self._table("tool", "uv", "sources").items():
+            several = value if isinstance(value, list) else [value]
+            tables = [source for source in several if isinstance(source, dict)]
+            found[str(canonicalize_name(name))] = tables
+        return found
+
+    @property
     def is_poetry(self) -> bool:
         """Whether its dependencies are written for poetry, where nobody else reads them."""
         return bool(self._table("tool", "poetry", "dependencies"))

@@ -6,6 +6,7 @@ before anything is rented.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -13,13 +14,16 @@ from typing import Final
 from packaging.utils import canonicalize_name
 
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.recipe import ourselves
 from pytest_remotegpu.recipe.bases import base_of
 from pytest_remotegpu.recipe.declared import Declared, Source
+from pytest_remotegpu.recipe.literals import WAY_OUT, has_password
 from pytest_remotegpu.recipe.lock import Lock
 from pytest_remotegpu.recipe.needs import Here, admits_python, own_requirements
 from pytest_remotegpu.recipe.pyproject import Pyproject
 from pytest_remotegpu.recipe.requirements import Reader, parsed, read_text
 from pytest_remotegpu.recipe.values import Files, Recipe, UvProject
+from pytest_remotegpu.recipe.workspace import members_called
 
 __all__ = ["read"]
 
@@ -42,7 +46,7 @@ def read(root: Path, declared: Declared, here: Here, preload: Sequence[str] = ()
         sources = () if base.dockerfile else tuple(reading.found())
     for source in sources:
         reading.take(source)
-    files = reading.reader.result()
+    files = reading.files()
     reading.check_variables(files, declared.local_secrets)
     apt = {*declared.image.apt, *(["git"] if reading.needs_git(files) else [])}
     return Recipe(
@@ -142,14 +146,22 @@ class _Reading:
         beside.check(source.extras, source.groups)
         lock = Lock.parse(path, text, self._here.python)
         self._check_python(path, lock.requires_python or beside.requires_python)
+        pyproject = beside.for_uv()
+        for name, staged in ((beside.name, pyproject), (path, text)):
+            if has_password(staged):
+                raise UsageError(
+                    f"{name} has an address with a password in it, and {WAY_OUT}; have only the "
+                    "address there, and env:UV_INDEX_NAME_USERNAME and env:UV_INDEX_NAME_PASSWORD, "
+                    "with the index's name for NAME, in remotegpu_secrets"
+                )
         self._git = self._git or lock.git
         self.uv = UvProject(
             path=path,
-            pyproject=beside.for_uv(),
+            pyproject=pyproject,
             lock=text.replace("\r\n", "\n"),
             extras=source.extras,
             groups=source.groups,
-            local=lock.local,
+            local=tuple(sorted({*lock.local, *({ourselves.OURS} & dict(lock.pins).keys())})),
             pins=lock.pins,
         )
 
@@ -181,22 +193,40 @@ class _Reading:
                 f"{path} leaves its dependencies to its build, so they are not known; list them in "
                 "a requirements file and name that in remotegpu_requirements"
             )
-        lines = project.requirements(extras, groups)
-        sources = {canonicalize_name(str(name)) for name in project.tool_uv.get("sources", {})}
-        redirected = sorted(
-            {
-                canonicalize_name(requirement.name)
-                for requirement in map(parsed, lines)
-                if requirement is not None
-            }
-            & sources
-        )
+        lines = []
+        redirected = set()
+        for line in project.requirements(extras, groups):
+            requirement = parsed(line)
+            name = "" if requirement is None else canonicalize_name(requirement.name)
+            if requirement is None or name not in project.uv_sources or name == ourselves.OURS:
+                lines.append(line)
+            elif (folder := self._folder_of(name, project, path)) is not None:
+                # its code travels, and what a registry has of that name is another project's
+                wanted = {canonicalize_name(extra) for extra in requirement.extras}
+                lines += self._depends(folder, frozenset(wanted))
+            else:
+                lines.append(line)
+                redirected.add(name)
         if redirected:
             self.notes.append(
-                f"{path} says with [tool.uv.sources] where {', '.join(redirected)} come from, "
-                "which only a uv.lock makes exact; run uv lock"
+                f"{path} says with [tool.uv.sources] where {', '.join(sorted(redirected))} come "
+                "from, which only a uv.lock makes exact; run uv lock"
             )
         return lines
+
+    def _folder_of(self, name: str, project: Pyproject, path: str) -> Path | None:
+        """Give the folder from which a requirement comes, where it is one here.
+
+        :param path: of the file that says so.
+        """
+        here = Path(os.path.normpath(self._root / path)).parent
+        for source in project.uv_sources[name]:
+            if "path" in source:
+                folder = Path(os.path.normpath(here / str(source["path"])))
+                return folder if folder.is_dir() else None
+            if source.get("workspace") is True:
+                return next(members_called(name, here), None)
+        return None
 
     def _depends(self, folder: Path, extras: frozenset[str]) -> list[str]:
         """Give what the code in a folder depends on, for a line such as ``-e .``."""
@@ -216,6 +246,14 @@ class _Reading:
         return self._lines(project, name, [canonicalize_name(extra) for extra in extras])
 
     # conclusions
+
+    def files(self) -> Files:
+        """Give what pip's files and others ask for, apart from this package itself."""
+        found = self.reader.result()
+        pins = self.uv.pins if self.uv is not None else ()
+        where = ", ".join((*([self.uv.path] if self.uv else []), *found.sources))
+        self.notes += ourselves.notes(found, pins, where, self._here)
+        return ourselves.without(found, self._here)
 
     def _check_python(self, name: str, specifier: str) -> None:
         python = self._here.python

@@ -15,6 +15,7 @@ from typing import Final
 from packaging.requirements import InvalidRequirement, Requirement
 
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.recipe.literals import WAY_OUT, has_password
 from pytest_remotegpu.recipe.values import Files
 
 __all__ = ["Reader", "parsed", "read_text", "shown"]
@@ -42,6 +43,19 @@ ENDS: Final = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz")
 def shown(line: str) -> str:
     """Write a requirement or option so that it can be shown to anybody."""
     return QUERY.sub(r"\1...", PASSWORD.sub(r"\1...@", line))
+
+
+def public(line: str, where: str) -> str:
+    """Give a line back that is to be in an image.
+
+    :raises UsageError: where it has a password in it.
+    """
+    if has_password(line):
+        raise UsageError(
+            f"{where}: {shown(line)!r} has a password in it, and {WAY_OUT}; write ${{NAME}} for "
+            "it, in capitals, and env:NAME in remotegpu_secrets"
+        )
+    return line
 
 
 def read_text(path: Path, shown: str) -> str:
@@ -86,9 +100,12 @@ class Reader:
         self._seen: set[Path] = set()
 
     def add(self, source: str, lines: list[str]) -> None:
-        """Take requirements that stand in no file of pip's."""
+        """Take requirements that stand in no file of pip's.
+
+        :raises UsageError: for one with a password in it.
+        """
         self._sources.append(source)
-        self._lines += lines
+        self._lines += [public(line, source) for line in lines]
 
     def read(self, path: str) -> None:
         """Read a file and all that it includes.
@@ -140,13 +157,13 @@ class Reader:
             if not (KEPT.match(line) or find or DROPPED.match(line)):
                 raise UsageError(f"{where}: the option {line.split(maxsplit=1)[0]} is not known")
             if not DROPPED.match(line):
-                into.append(line)
+                into.append(public(line, where))
         elif _is_path(line):
             self._editable(line, path, into, where)
         elif parsed(line) is None and not REMOTE.match(line):
             raise UsageError(f"{where}: {shown(line)!r} is no requirement")
         else:
-            into.append(line)
+            into.append(public(line, where))
 
     def _include(self, target: str, path: Path, into: list[str], where: str) -> None:
         if REMOTE.match(target):
@@ -159,12 +176,16 @@ class Reader:
     def _editable(self, target: str, path: Path, into: list[str], where: str) -> None:
         """Let code of the project stand for what it depends on."""
         if REMOTE.match(target) and not target.startswith("file:"):
-            into.append(_named(target, where))
+            into.append(public(_named(target, where), where))
             return
         match = re.fullmatch(r"(.+?)(?:\[([^\]]*)\])?\s*", target.partition(";")[0].strip())
         assert match is not None
         folder = Path(os.path.normpath(path.parent / match[1].strip("'\"")))
         if match[1].endswith(ENDS):
+            name = re.match(r"pytest[-_.]remotegpu(?=-\d)", PurePosixPath(match[1]).name)
+            if name is not None:
+                into.append("pytest-remotegpu")  # which is not installed from anywhere
+                return
             raise UsageError(
                 f"{where}: {match[1]!r} is a file of this machine, and only what a package index "
                 "or an address gives can be installed there"

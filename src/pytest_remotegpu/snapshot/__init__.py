@@ -11,8 +11,8 @@ upper case from lower; a component ``**`` stands for any number of folders, none
 that matches a folder covers all that is in it.
 
 Some names stay behind although git lists them: version control data, virtual environments, caches,
-and whatever looks like a secret (`guards` holds the lists). All but the first can be sent by an
-``include`` glob that spells the name in question out (``certs/test.pem``, ``**/test.pem``); a
+and whatever looks like a secret (module `guards` has the lists). All but the first can be sent
+by an ``include`` glob that spells the name in question out (``certs/test.pem``, ``**/test.pem``); a
 wildcard never does, so ``**`` can't let a key slip through.
 
 Of a file's mode only the executable bit travels, and empty folders don't. A symbolic link travels
@@ -21,10 +21,11 @@ behind. Nothing stays behind silently, except what git ignores: `Snapshot.left_o
 `Snapshot.why_left_out` answers for both.
 """
 
+from pytest_remotegpu.snapshot.git import checkout_of
 from pytest_remotegpu.snapshot.packing import Gone, Packed, Piece, pack
 from pytest_remotegpu.snapshot.revision import Asked, check_out, resolve
 from pytest_remotegpu.snapshot.taking import take
 from pytest_remotegpu.snapshot.values import Entry, Rules, Snapshot, SnapshotError
 
 __all__ = ["Asked", "Entry", "Gone", "Packed", "Piece", "Rules", "Snapshot", "SnapshotError"]
-__all__ += ["check_out", "pack", "resolve", "take"]
+__all__ += ["check_out", "checkout_of", "pack", "resolve", "take"]

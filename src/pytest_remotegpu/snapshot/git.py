@@ -75,7 +75,13 @@ def ignores(path: Path) -> bool:
 
 def is_within_repository(folder: Path) -> bool:
     """Whether the folder or one above it looks like a git checkout, git itself not asked."""
-    return any(os.path.lexists(above / ".git") for above in (folder, *folder.parents))
+    return checkout_of(folder) is not None
+
+
+def checkout_of(folder: Path) -> Path | None:
+    """Give the innermost folder around a folder, or itself, that looks like a git checkout."""
+    around = (folder, *folder.parents)
+    return next((above for above in around if os.path.lexists(above / ".git")), None)
 
 
 class Question:

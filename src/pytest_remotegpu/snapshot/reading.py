@@ -8,8 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pytest_remotegpu import stamps
-from pytest_remotegpu.snapshot import guards
+from pytest_remotegpu import guards, stamps
 from pytest_remotegpu.snapshot.listing import unreadable
 from pytest_remotegpu.snapshot.sieve import NOT_UTF8
 from pytest_remotegpu.snapshot.values import printable

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_remotegpu import stamps
+from pytest_remotegpu import guards, stamps
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.manifest import DIGEST, NO_CONTENT
-from pytest_remotegpu.snapshot import git, guards, index
+from pytest_remotegpu.snapshot import git, index
 from pytest_remotegpu.snapshot.index import LEFT, LINK, POINTER, SECRET, Index, Rows
 from pytest_remotegpu.snapshot.reading import read_file, read_link
 from pytest_remotegpu.snapshot.sieve import Sieve, is_environment

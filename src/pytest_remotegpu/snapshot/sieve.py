@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pytest_remotegpu.snapshot import globs, guards
+from pytest_remotegpu import guards
+from pytest_remotegpu.snapshot import globs
 from pytest_remotegpu.snapshot.globs import Parts
 from pytest_remotegpu.snapshot.values import Rules, printable
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_remotegpu import guards
 from pytest_remotegpu.errors import RemoteGpuError
 from pytest_remotegpu.manifest import Manifest
-from pytest_remotegpu.snapshot import git, globs, guards
+from pytest_remotegpu.snapshot import git, globs
 
 __all__ = ["Entry", "Rules", "Snapshot", "SnapshotError", "printable"]
 

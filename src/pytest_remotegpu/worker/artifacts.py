@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, BinaryIO, Final
 
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import to_text
 
-__all__ = ["collect", "folder"]
+__all__ = ["Sent", "asked", "collect", "folder", "look", "pieces"]
 
 PIECE: Final = 2**20
 
@@ -22,16 +24,69 @@ def folder(base: str, item: int) -> Path:
     return Path(base, str(item))
 
 
+class Sent:
+    """Which files of a test were sent while it ran, and with which contents.
+
+    It is kept in a file beside the test's folder: one process writes that, another one reads it.
+
+    :ivar known: size and digest of each file, by its name.
+    """
+
+    def __init__(self, base: str, item: int) -> None:
+        self._path = Path(base, f"{item}.sent")
+        self.known: dict[str, tuple[int, str]] = {}
+
+    def read(self) -> Sent:
+        """Take in what the file says, where there is one."""
+        with contextlib.suppress(OSError):
+            for line in self._path.read_bytes().splitlines():
+                self._take(*json.loads(line))
+        return self
+
+    def note(self, name: str, size: int, digest: str) -> None:
+        """Take note of a file; of one that is gone, where ``digest`` is empty."""
+        self._take(name, size, digest)
+        with self._path.open("ab") as file:
+            file.write(json.dumps([name, size, digest]).encode() + b"\n")
+
+    def _take(self, name: str, size: int, digest: str) -> None:
+        self.known.pop(name, None)
+        if digest:
+            self.known[name] = (size, digest)
+
+    def has(self, name: str, size: int, path: Path) -> bool:
+        """Say whether just this content of a file was sent."""
+        before, digest = self.known.get(name, (-1, ""))
+        return size == before and digest == _digest(path)
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def asked(base: str, item: int) -> bool:
+    """Say whether a test has asked for its folder."""
+    # for each test, and a Path is dear
+    return os.path.isdir(f"{base}/{item}") or os.path.exists(f"{base}/{item}.sent")  # noqa: PTH110, PTH112
+
+
 def collect(base: str, item: int, limit: int) -> Iterator[events.Event]:
     """Yield the files that a test left, in pieces, smallest first.
 
+    What was sent while it ran, and is as it was then, is not sent again.
+
     :param limit: bytes that they may have together; a note names each that is left out.
     """
-    if not os.path.isdir(f"{base}/{item}"):  # noqa: PTH112 -- asked for each test, and a Path is dear
+    if not asked(base, item):
         return
     top = folder(base, item)
-    room = limit
-    for size, path in sorted(_files(top)):
+    sent = Sent(base, item).read()
+    room, there, due = limit, set(), []
+    for size, path in sorted((about.st_size, path) for path, about in look(top)):
         name = path.relative_to(top).as_posix()
         if size > room:
             text = (
@@ -41,34 +96,49 @@ def collect(base: str, item: int, limit: int) -> Iterator[events.Event]:
             yield events.Note(to_text(text))
             continue
         room -= size
-        yield from _pieces(item, name, path, size)
+        if sent.has(name, size, path):
+            there.add(name)
+        else:
+            due.append((name, path, size))
+    yield from (events.Dropped(item, to_text(name)) for name in sent.known if name not in there)
+    yield from _all_pieces(item, due)
 
 
-def _files(top: Path) -> Iterator[tuple[int, Path]]:
-    """Find the files and their sizes; a process that goes on may take some away meanwhile."""
+def _all_pieces(item: int, due: list[tuple[str, Path, int]]) -> Iterator[events.Event]:
+    left = sum(size for _, _, size in due)
+    for name, path, size in due:
+        left -= size
+        try:
+            with path.open("rb") as file:
+                yield from pieces(item, name, file, size, left)
+        except OSError as error:
+            yield events.Note(to_text(f"artifact {name!r} can't be read: {error}"))
+
+
+def look(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Find the files, not links; a process that goes on may take some away meanwhile."""
     for parent, _folders, names in os.walk(top):
         for name in names:
             path = Path(parent, name)
             with contextlib.suppress(OSError):
                 about = path.lstat()
                 if stat.S_ISREG(about.st_mode):
-                    yield about.st_size, path
+                    yield path, about
 
 
-def _pieces(item: int, name: str, path: Path, size: int) -> Iterator[events.Event]:
-    """Cut a file into events.
+def pieces(
+    item: int, name: str, file: BinaryIO, size: int, others: int = 0, digest: Any = None
+) -> Iterator[events.Artifact]:
+    """Cut a file into events; one that grows meanwhile is cut at ``size``.
 
-    One that grows meanwhile is cut at ``size``; one that can't be read is named.
+    :param others: bytes of the files that come after it. :param digest: is fed all of it.
     """
-    try:
-        with path.open("rb") as file:
-            left = size
-            while True:
-                data = file.read(min(PIECE, left))
-                left -= len(data)
-                last = not data or left <= 0
-                yield events.Artifact(item, to_text(name), data, last)
-                if last:
-                    return
-    except OSError as error:
-        yield events.Note(to_text(f"artifact {name!r} can't be read: {error}"))
+    left, first = size, True
+    while first or left > 0:
+        data = file.read(min(PIECE, left))
+        left = left - len(data) if data else 0
+        if digest is not None:
+            digest.update(data)
+        last = left <= 0
+        yield events.Artifact(item, to_text(name), data, last, first, left + others)
+        first = False

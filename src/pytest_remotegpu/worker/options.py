@@ -6,10 +6,13 @@ Knows pytest's option names and those of well-known plugins, nothing of the wire
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import re
+from collections.abc import Sequence
 from typing import Any, Final
 
-__all__ = ["apply", "neutralise"]
+__all__ = ["apply", "neutralise", "understood"]
 
 NEUTRAL: Final[dict[str, Any]] = {
     # selection has been made once, by the user's side
@@ -21,12 +24,25 @@ NEUTRAL: Final[dict[str, Any]] = {
     # files and caches that only the user's side writes
     "xmlpath": None, "cacheclear": False, "cacheshow": None, "pastebin": None, "htmlpath": None,
     "report_log": None, "json_report": False, "allure_report_dir": None, "durations": None,
+    # an editor's reporter speaks once, on the user's side
+    "teamcity": 0, "no_teamcity": 1,
     # nobody sits at this terminal
     "usepdb": False, "trace": False,
     # a runner never becomes a controller of others
     "numprocesses": None, "dist": "no", "tx": [], "distload": False, "looponfail": False,
     "maxprocesses": None,
 }  # fmt: skip
+
+
+def understood(args: Sequence[str]) -> list[str]:
+    """Give the command line without options of pytest-cov, where that is not installed here.
+
+    It is of no use to a runner, which measures by itself; one that the user's session has need not
+    be in every environment.
+    """
+    if importlib.util.find_spec("pytest_cov") is not None:
+        return list(args)
+    return [arg for arg in args if not re.match(r"--(no-)?cov\b", arg)]
 
 
 def neutralise(option: argparse.Namespace, worker: str) -> None:

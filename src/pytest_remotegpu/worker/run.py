@@ -226,6 +226,16 @@ class RunnerHandle:
         parts = [part.decode("utf-8", "replace").rstrip() for part in (crash.stack, crash.stdout)]
         return "\n".join(filter(None, [cause, *parts]))
 
+    def told_end(
+        self, status: int, peak_rss_kib: int, when: str, *, failed: bool = True
+    ) -> events.SessionEnded | events.Note:
+        """Say how it ended that no test accounts for; the session can't be green where it failed.
+
+        :param when: in words.
+        """
+        text = to_text(f"{when} {self.unfinished(status, peak_rss_kib)}")
+        return events.SessionEnded(1, text) if failed else events.Note(text)
+
     def _stacks(self) -> str:
         """Read the stacks of its threads, as they were when it was late."""
         if not self.late:

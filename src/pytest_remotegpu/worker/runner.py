@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import faulthandler
 import os
-import select
 import signal
 import socket
 import sys
@@ -20,14 +19,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import cloudpickle
-import msgspec
 import pytest
 
-from pytest_remotegpu.protocol import events, frames, orders
+from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import (
     artifacts,
     collecting,
+    comparing,
     installed,
     interpreter,
     junit,
@@ -35,11 +34,14 @@ from pytest_remotegpu.worker import (
     options,
     rebuild,
     surroundings,
+    telling,
     uncaptured,
 )
+from pytest_remotegpu.worker.covering import Covering
 from pytest_remotegpu.worker.emit import Emitter, ReportSender
 from pytest_remotegpu.worker.following import Following
 from pytest_remotegpu.worker.gpu_state import GpuState
+from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.process import DUMP
 from pytest_remotegpu.worker.quiet import QuietReporter
 
@@ -47,71 +49,6 @@ __all__ = ["PLUGIN_NAME", "Runner", "main"]
 
 PLUGIN_NAME = "remotegpu-runner"
 """The name of the runner's plugin; the package's own plugin is inert beside it."""
-
-
-class Inbox:
-    """Messages from the supervisor.
-
-    :param said: what has come already. :ivar said: all that has come, for as long as it is kept.
-    """
-
-    def __init__(self, channel: socket.socket, said: bytes = b"") -> None:
-        self._channel = channel
-        self._frames = frames.Frames(frames.MAX_OUTBOUND)
-        self._ready: list[Any] = []
-        self.said: bytearray | None = bytearray()
-        if said:
-            self._feed(said)
-
-    def wait(self) -> Any:
-        """Give the next message; a supervisor that is gone counts as ``Stop``."""
-        while not self._ready:
-            self._read()
-        return self._ready.pop(0)
-
-    def next_run(self) -> Any:
-        """Wait for what is to be done next; what concerned the last stretch comes too late."""
-        message = self.wait()
-        while isinstance(message, orders.Follows | orders.Withdraw):
-            message = self.wait()
-        return message
-
-    def withdrawn(self) -> str:
-        """Say why the stretch is to end before its next test; nothing where it is to go on."""
-        self._look()
-        if any(isinstance(message, orders.Stop) for message in self._ready):
-            return "stopped"
-        taken = any(isinstance(message, orders.Withdraw) for message in self._ready)
-        return "withdrawn" if taken else ""
-
-    def _look(self) -> None:
-        """Take in what has come, without waiting."""
-        while select.select([self._channel], [], [], 0)[0] and not any(
-            isinstance(message, orders.Stop) for message in self._ready
-        ):
-            self._read()
-
-    def follows(self, run: orders.Run) -> orders.Run:
-        """Give a stretch with what has come since of what follows it."""
-        told = [message.place for message in self._ready if isinstance(message, orders.Follows)]
-        return msgspec.structs.replace(run, following=told[-1]) if told else run
-
-    def wait_until_shown(self) -> None:
-        """Wait until what a test wrote is on its way, or until ``Stop``."""
-        while not any(isinstance(message, orders.Shown | orders.Stop) for message in self._ready):
-            self._read()
-        self._ready = [message for message in self._ready if not isinstance(message, orders.Shown)]
-
-    def _read(self) -> None:
-        chunk = self._channel.recv(2**16)  # a test may have left little memory
-        if not chunk:
-            self._ready.append(orders.Stop(0.0))
-        self._feed(chunk)
-
-    def _feed(self, chunk: bytes) -> None:
-        if self.said is not None:
-            self.said += chunk
-        self._ready += [frames.read_message(body) for body in self._frames.feed(chunk)]
 
 
 class Runner:
@@ -126,7 +63,9 @@ class Runner:
         self.inbox = inbox
         self.sender: ReportSender
         self.matcher: rebuild.Matcher
+        self.found: list[pytest.Item] = []
         self.gpus = GpuState()
+        self.covering = Covering(self.options.coverage, self.site.root, order.root)
         self.payload: dict[str, Any] = {}
         self.current = -1
         self.following: Following
@@ -176,12 +115,16 @@ class Runner:
                 )
                 self.emitter.put(events.Note(to_text(text)))
         options.apply(config.option, values)
+        comparing.install(config)
         recorder = junit.Recorder(self.emitter, self.options.junit, lambda: self.current)
         junit.install(config, recorder)
         config.pluginmanager.register(self.gpus, "remotegpu-runner-gpus")
         files = collecting.Files(self.emitter, self.site.barred)
         config.pluginmanager.register(files, "remotegpu-runner-files")
         config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
+        if self.order.collects:
+            trees = telling.Telling(self.emitter, self._as_here)
+            config.pluginmanager.register(trees, "remotegpu-runner-trees")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -226,15 +169,32 @@ class Runner:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Any:
         """Let hooks add marks, and undo what they drop or reorder: the user's side has decided."""
-        found = list(items)
+        self.found = list(items)
         result = yield
-        self.matcher = rebuild.Matcher(found, self.payload["ids"])
+        if not self.order.collects:
+            items[:] = self._match()
+        return result
+
+    def _match(self) -> list[pytest.Item]:
+        """Pair the tests that were asked for with those that are here."""
+        self.matcher = rebuild.Matcher(self.found, self.payload["ids"])
         missing = self.matcher.missing()
         if missing:
             self._ask_for(missing)
         self.following = Following(self.matcher.items, self.matcher.following())
-        items[:] = [item for item in self.matcher.items if item is not None]
-        return result
+        return [item for item in self.matcher.items if item is not None]
+
+    def _choice(self, session: pytest.Session) -> Any:
+        """Wait until the user's side has chosen among the tests; give what is to be done then."""
+        self.emitter.put(events.StretchEnded())
+        self.emitter.flush()
+        message = self.inbox.next_run()
+        if not isinstance(message, orders.Chosen):
+            return message
+        self.payload["ids"] = cloudpickle.loads(message.payload)["ids"]
+        message = self.inbox.next_run()
+        session.items[:] = self._match()
+        return message
 
     def _ask_for(self, missing: list[int]) -> None:
         """Ask for the parameter values of tests that have no such id here, and settle each one."""
@@ -277,7 +237,7 @@ class Runner:
         self.emitter.put(events.Phases(parts))
         self.emitter.put(events.Collected(now - self.started, there))
         self.emitter.flush()
-        message: Any = self.order.run
+        message: Any = self._choice(session) if self.order.collects else self.order.run
         while isinstance(message, orders.Run):
             self._stretch(session, message)
             message = None if self.emitter.spoilt else self.inbox.next_run()
@@ -339,10 +299,15 @@ class Runner:
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
             sys.stderr.flush()
+        if artifacts.asked(self.site.artifacts, place):
+            self.emitter.flush(waits=True)  # the supervisor sends no more of them by itself
+            self.inbox.wait_until_shown()
         for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
             self.emitter.put(event)
             if isinstance(event, events.Artifact) and len(event.data) > 2**16:
                 self.emitter.flush()
+        for told in self.covering.news():
+            self.emitter.put(told)
         self._look_at_gpus(place, item, following)
         self.emitter.put(events.Finished(place))
         self.emitter.current = -1
@@ -436,7 +401,7 @@ def _session(runner: Runner, emitter: Emitter) -> bool:
     try:
         with contextlib.ExitStack() as runner.while_configured:
             runner.while_configured.enter_context(installed.kept())
-            status = int(pytest.main(list(runner.options.args), plugins=[runner]))
+            status = int(pytest.main(options.understood(runner.options.args), plugins=[runner]))
     except BaseException as error:  # noqa: BLE001 -- the border: a hook may raise anything
         text = to_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         if runner.natural is None:
@@ -474,7 +439,10 @@ def main(fd: int, stacks: int, locks: Sequence[int] = (), said: bytes = b"") -> 
         interpreter.become(order.options.python, variables, heard, [fd, stacks, *locks])
     inbox.said = None
     surroundings.settle_in(order)
-    failed = _session(Runner(order, emitter, inbox), emitter)
+    runner = Runner(order, emitter, inbox)
+    failed = _session(runner, emitter)
+    for told in runner.covering.news(last=True):
+        emitter.put(told)
     with contextlib.suppress(AttributeError, ValueError, OSError):
         sys.stdout.flush()
         sys.stderr.flush()

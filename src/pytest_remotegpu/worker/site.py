@@ -18,7 +18,7 @@ from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.worker import versions
 
-__all__ = ["for_runner", "hello", "look", "sweep"]
+__all__ = ["chosen", "for_runner", "hello", "look", "sweep"]
 
 PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
 
@@ -41,19 +41,39 @@ def hello(pretend: int | None, found: list[cards.Card]) -> Hello:
     return Hello.here(gpus=gpus, pretend=pretend, host=socket.gethostname(), extra=extra)
 
 
-def for_runner(order: orders.Order, run: orders.Run, site: orders.Site) -> orders.Order:
+def for_runner(
+    order: orders.Order, run: orders.Run, site: orders.Site, root: str, further: dict[str, str]
+) -> orders.Order:
     """Make the order that a runner gets: paths as they are here, and no tree.
 
-    :param run: the stretch to begin with.
+    :param run: the stretch to begin with. :param root: the project's folder here.
+    :param further: the folders of further trees here, by those on the user's side.
     """
     given = order.options
+    places = sorted([(order.root, root), *further.items()], key=lambda pair: -len(pair[0]))
     moved = {
-        name: [_moved(text, order.root, site.root) for text in getattr(given, name)]
+        name: [_moved_all(text, places) for text in getattr(given, name)]
         for name in ("args", "files", "sys_path")
     }
     options = msgspec.structs.replace(given, **moved)
-    cwd = os.path.normpath(Path(site.root, order.cwd))
-    return msgspec.structs.replace(order, options=options, site=site, cwd=cwd, tree=None, run=run)
+    cwd = os.path.normpath(Path(root, order.cwd))
+    there = msgspec.structs.replace(site, root=root)
+    return msgspec.structs.replace(
+        order, options=options, site=there, cwd=cwd, tree=None, further=[], run=run
+    )
+
+
+def _moved_all(text: str, places: list[tuple[str, str]]) -> str:
+    """Name a path by its place on this side, wherever on the user's it lies; innermost first."""
+    moved = (_moved(text, root, here) for root, here in places)
+    return next((found for found in moved if found != text), text)
+
+
+def chosen(order: orders.Order, choice: orders.Chosen) -> orders.Order:
+    """Make of an order that was to collect first one that runs what has been chosen."""
+    return msgspec.structs.replace(
+        order, payload=choice.payload, limits=choice.limits, collects=False
+    )
 
 
 def _moved(text: str, root: str, here: str) -> str:

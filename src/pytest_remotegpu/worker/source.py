@@ -1,4 +1,4 @@
-"""The source tree of one order on its way in: what is missing, and the folder once all is there.
+"""One source tree of an order on its way in: what is missing, and the folder once all is there.
 
 Knows the wire's trees and contents; who sends them, and what runs in the folder, it does not know.
 """
@@ -19,7 +19,7 @@ from pytest_remotegpu.worker import ageing
 from pytest_remotegpu.worker.place import Place, take_place
 from pytest_remotegpu.worker.tree import Incoming, Store, TreeError
 
-__all__ = ["Source", "locks", "of"]
+__all__ = ["Source", "locks", "of", "received"]
 
 MOST_PACKED: Final = 64 * 2**20
 """Bytes that one message may unfold to."""
@@ -37,7 +37,15 @@ def of(order: orders.Order | None, scratch: str) -> Source | None:
     """
     if order is None or order.tree is None:
         return None
-    return Source(_home(os.environ), scratch, order.tree)
+    return received(order.tree, scratch)
+
+
+def received(tree: orders.Tree, scratch: str) -> Source:
+    """Begin to receive one tree.
+
+    :raises TreeError: as :class:`Source` does.
+    """
+    return Source(_home(os.environ), scratch, tree)
 
 
 def locks(found: Source | None) -> list[int]:

@@ -35,6 +35,11 @@ class End:
     status: int
     peak_rss_kib: int
 
+    @property
+    def how(self) -> tuple[int, int]:
+        """Both together."""
+        return self.status, self.peak_rss_kib
+
 
 class Zygote:
     """One end of the socket to a zygote, which forks runners: torch and plugins are imported once.

@@ -18,8 +18,9 @@ from typing import Any, Final
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
-from pytest_remotegpu.worker import artifacts, process, site, source, start, watch
+from pytest_remotegpu.worker import process, site, sources, start, watch
 from pytest_remotegpu.worker.client import Client
+from pytest_remotegpu.worker.early import Early
 from pytest_remotegpu.worker.hold import POLL, Hold
 from pytest_remotegpu.worker.restarts import Restarts
 from pytest_remotegpu.worker.run import RunnerHandle
@@ -48,11 +49,12 @@ class Supervisor:
     ) -> None:
         self._pretend, self._cards = site.look()
         self._client = Client(inward, outward, site.hello(self._pretend, self._cards))
+        self._emit = self._client.emit
         self._scratch, self._kept = scratch, str(Path(scratch, "artifacts"))
         self._starter = starter
         self._selector = selectors.DefaultSelector()
         self._order: orders.Order | None = None
-        self._source: source.Source | None = None
+        self._source: sources.Sources | None = None
         self._runner: RunnerHandle | None = None
         self._stretches = Stretches()
         self._restarts = Restarts()
@@ -61,6 +63,7 @@ class Supervisor:
         self._finishing = self._wants_runner = self._gives_way = False
         self._idle_since = 0.0
         self._watch = Watch(orders.Limits())
+        self._early = Early(self._kept, 0, self._emit)
         self._limit = ""
         self._asked_at = 0.0
 
@@ -92,13 +95,15 @@ class Supervisor:
         else:
             self._keep_time()
             self._keep_cards()
+            self._early.turn(-1 if self._runner is None else self._runner.current)
 
     def _patience(self) -> float | None:
         times = [0.02] if self._starter.polls else []
         if self._stop_at is not None:
             times.append(max(self._stop_at - time.monotonic(), 0.0))
-        if self._runner is not None and (left := self._watch.patience()) is not None:
-            times.append(left)
+        if self._runner is not None:
+            both = self._watch.patience(), self._early.patience()
+            times += [left for left in both if left is not None]
         if self._wants_runner or self._at_rest():
             times.append(POLL)
         return min(times, default=None)
@@ -161,9 +166,6 @@ class Supervisor:
 
     # towards the user's side
 
-    def _emit(self, *said: events.Event) -> None:
-        self._client.emit(*said)
-
     def _finish(self, text: str = "") -> None:
         self._client.finish(text)
 
@@ -182,14 +184,19 @@ class Supervisor:
         match message:
             case orders.Order():
                 self._take_order(message)
-            case orders.Run():
-                self._take_run(message)
-            case orders.Follows() | orders.Withdraw():
+            case orders.Run() if not self._stretches.open:
+                self._begin(message)
+            case orders.Run() | orders.Follows() | orders.Withdraw():
                 self._change(message)
             case orders.Blob() | orders.Pack() if self._source is not None:
                 self._begin_when_complete(message)
             case orders.Values() if self._runner is not None:
                 self._runner.send(message)
+            case orders.Chosen() if self._order is not None:
+                self._client.order = self._order = site.chosen(self._order, message)
+                self._watch = Watch(message.limits, "idle")
+                if self._runner is not None:
+                    self._runner.send(message)
             case orders.Finish():
                 self._finishing = True
                 self._finish_runner()
@@ -201,6 +208,7 @@ class Supervisor:
         self._stretches.begin(order.run)
         self._starter.keep_out(order.root if order.tree is None else "")
         self._watch = Watch(order.limits)
+        self._early = Early(self._kept, order.max_artifact, self._emit)
         try:
             self._hold = Hold(order, self._cards, self._pretend, self._emit)
         except FarSideError as error:
@@ -215,16 +223,13 @@ class Supervisor:
     def _begin_when_complete(self, *came: orders.Blob | orders.Pack) -> None:
         try:
             if self._source is None:
-                self._source = source.of(self._order, self._scratch)
+                self._source = sources.of(self._order, self._scratch)
             if self._source is not None and not self._source.go_on(self._emit, *came):
                 return
         except (OSError, RemoteGpuError) as error:
             self._refuse(f"the project's files can't be laid out there: {error}")
         else:
             self._start_runner()
-
-    def _take_run(self, run: orders.Run) -> None:
-        self._change(run) if self._stretches.open else self._begin(run)
 
     def _change(self, message: orders.Run | orders.Follows | orders.Withdraw) -> None:
         """Take in what becomes of the stretches; the runner is told what concerns its own."""
@@ -313,7 +318,7 @@ class Supervisor:
         self._selector.register(runner.channel, selectors.EVENT_READ, self._read_runner)
         for fd in runner.outputs:
             self._selector.register(fd, selectors.EVENT_READ, self._read_runner_first)
-        locks = [*self._hold.locks, *source.locks(self._source)]
+        locks = [*self._hold.locks, *sources.locks(self._source)]
         if pid := self._starter.start(runner.ends, locks):
             runner.started(pid)
 
@@ -324,11 +329,11 @@ class Supervisor:
             devices=hold.visible(),
             pretend=self._pretend,
             artifacts=self._kept,
-            root=str(self._source.root) if self._source is not None else order.root,
             caches=hold.caches(),
             barred=self._restarts.barred,
         )
-        return site.for_runner(order, self._stretches.run, there)
+        folders = sources.folders(self._source, order.root)
+        return site.for_runner(order, self._stretches.run, there, *folders)
 
     def _read_starter(self) -> None:
         for said in self._starter.read():
@@ -374,12 +379,12 @@ class Supervisor:
         self._read_outputs()
 
     def _pass_batch(self, batch: events.Batch) -> None:
-        encoded = batch.events
         if self._runner is None or self._runner.late:
             return
         if batch.count:
-            self._client.pass_on(encoded, batch.count)
-        if batch.waits and self._runner is not None:
+            self._client.pass_on(batch.events, batch.count)
+        if batch.waits:
+            self._early.settle()
             self._runner.send(orders.Shown())
         if batch.stretch_ended:
             self._next_stretch()
@@ -395,8 +400,8 @@ class Supervisor:
         for fd, stream in list(self._runner.outputs.items()):
             data = self._runner.read_output(fd)
             if data and self._order is not None and self._order.options.live:
-                for at in range(0, len(data), 2**20):
-                    self._emit(events.Live(stream, data[at : at + 2**20]))
+                parts = [data[at : at + 2**20] for at in range(0, len(data), 2**20)]
+                self._emit(*(events.Live(stream, part) for part in parts))
             elif not data and self._runner.closed:
                 self._unregister(fd)
 
@@ -418,7 +423,8 @@ class Supervisor:
         elif runner.late:
             self._emit(events.Note(to_text(f"{runner.late}, and was cut short")))
         elif end.status:  # a lost context may take its process along, and has failed a test already
-            self._tell_end(runner, end, "after its last test", failed=not runner.spoilt)
+            said = "after its last test"
+            self._emit(runner.told_end(*end.how, said, failed=not runner.spoilt))
         self._runner = None
         runner.close()
         self._go_on(runner)
@@ -435,21 +441,20 @@ class Supervisor:
     def _judge(self, runner: RunnerHandle, end: start.End) -> None:
         """Say what the unforeseen end of a runner means."""
         if runner.current >= 0:
-            assert self._order is not None
-            found = artifacts.collect(self._kept, runner.current, self._order.max_artifact)
-            self._emit(*found, runner.crash(end.status, end.peak_rss_kib))
+            left = self._early.rest(runner.current)
+            self._emit(*left, runner.crash(end.status, end.peak_rss_kib))
             runner.failures += 1
             runner.following = runner.current + 1
             self._restarts.progressed()
             return
         if runner.spoilt or self._gives_way or (self._finishing and not self._stretches.open):
             if self._stop_at is None:
-                self._tell_end(runner, end, "it did not come to its end:")
+                self._emit(runner.told_end(*end.how, "it did not come to its end:"))
             return
         if runner.progressed:
             self._restarts.progressed()
             failed = process.is_own_doing(end.status)
-            self._tell_end(runner, end, "while no test ran,", failed=failed)
+            self._emit(runner.told_end(*end.how, "while no test ran,", failed=failed))
             return
         why = to_text(runner.unborn(end.status, end.peak_rss_kib))
         if self._restarts.blame(runner.collecting, why, surely=bool(runner.late)):
@@ -458,13 +463,6 @@ class Supervisor:
             self._emit(events.StartFailed(why))
             self._stretches.open = False
             self._finishing = True
-
-    def _tell_end(
-        self, runner: RunnerHandle, end: start.End, when: str, *, failed: bool = True
-    ) -> None:
-        """Say how a runner ended that no test accounts for; the session can't be green then."""
-        text = to_text(f"{when} {runner.unfinished(end.status, end.peak_rss_kib)}")
-        self._emit(events.SessionEnded(1, text) if failed else events.Note(text))
 
     def _go_on(self, runner: RunnerHandle) -> None:
         """After a runner's end: the rest of the stretch in a new one, or the end of it all."""

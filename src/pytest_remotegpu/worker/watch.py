@@ -30,20 +30,20 @@ STOPPED: Final = 0.2
 class Watch:
     """The deadline of what a runner does now.
 
-    :param limits: seconds, by the order.
+    :param limits: seconds, by the order. :param phase: the first.
     :ivar phase: ``start``, ``test``, ``idle``, ``end`` or ``exit``.
     :ivar place: the place of the test, in the phase ``test``.
     """
 
-    def __init__(self, limits: orders.Limits) -> None:
+    def __init__(self, limits: orders.Limits, phase: str = "start") -> None:
         self._limits = limits
-        self.phase = "start"
+        self.phase = phase
         self.place = -1
         self._looking = False
         self._size = -1
         self._give_up_at = 0.0
         self._due: float | None = None
-        self.enter("start")
+        self.enter(phase)
 
     def enter(self, phase: str, place: int = -1) -> None:
         """Begin to measure."""

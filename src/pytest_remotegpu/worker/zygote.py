@@ -7,6 +7,7 @@ A fork of it can serve one supervisor while the original stays warm for others.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -384,3 +385,5 @@ if __name__ == "__main__":
     from pytest_remotegpu.worker import zygote  # noqa: PLW0406 -- for that very reason
 
     zygote.main(int(sys.argv[1]))
+    atexit._run_exitfuncs()  # noqa: SLF001 -- as a runner does: os._exit would skip them
+    os._exit(0)  # somebody waits, and with torch an interpreter takes half a second to go

@@ -6,6 +6,7 @@ Starts couriers, which speak to the service; knows neither the service's SDK nor
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import importlib.util
 import json
@@ -25,15 +26,17 @@ from pytest_remotegpu.backends.base import (
     Backend,
     Channel,
     Environment,
+    Finding,
     Price,
     Rental,
     Site,
     Wanted,
 )
-from pytest_remotegpu.backends.modal import spec, table
+from pytest_remotegpu.backends.modal import examining, rates, spec, table, trouble
+from pytest_remotegpu.backends.modal.losses import Losses
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
-from pytest_remotegpu.errors import FarSideError, RemoteGpuError, SpecError, UsageError
+from pytest_remotegpu.errors import FarSideError, RemoteGpuError, UnreadyError, UsageError
 from pytest_remotegpu.gpu import Shape
 
 if TYPE_CHECKING:  # the command lists and ends what there is without the packages that this needs
@@ -43,6 +46,7 @@ __all__ = ["Modal", "make"]
 
 COURIER: Final = "pytest_remotegpu.backends.modal.courier"
 NAME: Final = "modal"
+RATES: Final = "--rates"
 MARK: Final = b"\x1e"
 RUN_LIMIT: Final = 3600.0
 """Seconds that a run may take where nobody says otherwise: a forgotten one costs money."""
@@ -64,7 +68,6 @@ SIGNING_IN: Final = 30.0
 LAST_LINES: Final = 12
 """Lines of an image's build that are shown where it fails."""
 WIDE: Final = "200"
-MOST_BACKOFF: Final = 300.0
 NEEDS: Final = ("cloudpickle", "msgspec", "nvidia-ml-py", "pluggy", "pytest")
 PRELOAD: Final = ("torch", "numpy")
 
@@ -84,7 +87,10 @@ class Courier(StdioChannel):
         self._diagnosis = ""
         self._container = ""
         self.rental = Rental(stays=backend.keeps)
-        super().__init__([python, "-P", "-m", COURIER], variables)
+        self._call = ("", "", "")
+        asks = [RATES] if backend.wants_rates() else []
+        self._called = time.monotonic()
+        super().__init__([python, "-P", "-m", COURIER, *asks], variables)
 
     def _listen(self) -> None:
         """Read what the courier says: marked lines are for us, others for people."""
@@ -105,10 +111,13 @@ class Courier(StdioChannel):
             self._end = said
         elif "say" in said:
             self._backend.tell(said["say"])
+        elif "rates" in said:
+            self._backend.take_rates(said["rates"], said["workspace"])
         elif "ended" in said:
             self._diagnosis = said["ended"]
         elif "container" in said:
             self._container = said["container"]
+            self._call = (*self._call[:2], said["call"])
             self._backend.deployed()
         if "ready" in said or "end" in said:
             self._settled.set()
@@ -134,19 +143,23 @@ class Courier(StdioChannel):
         """
         if not self._settled.wait(SIGNING_IN):
             self.stop()
-            raise FarSideError(f"Modal does not answer within {SIGNING_IN:g} s")
+            raise FarSideError(f"Modal does not answer within {SIGNING_IN:g} s", fix=trouble.LOOK)
         self._raise_end()
 
     def _raise_end(self) -> None:
+        what, fix = self._end.get("text", ""), self._end.get("fix", "")
         if self._end.get("end") == "usage":
-            raise UsageError(self._end["text"])
+            raise UsageError(what, fix=fix)
         if self._end.get("end") == "infra":
             last = self._errors.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
-            built = "\n".join(["", *last]) if self._end.get("built") else ""
-            raise FarSideError(self._end["text"] + built)
+            raise FarSideError(
+                "\n".join([what, *(last if self._end.get("built") else [])]), fix=fix
+            )
 
     def call(self, order: dict[str, Any]) -> None:
         """Say what is to be called; the first piece that is sent begins it."""
+        self._called = time.monotonic()
+        self._call = (order["queue"], order["nonce"], "")
         super().send(json.dumps(order).encode() + b"\n")
 
     def send(self, data: bytes) -> None:
@@ -162,20 +175,29 @@ class Courier(StdioChannel):
         :raises UsageError: where the service refuses what was asked for.
         :raises FarSideError: where no test can run.
         """
-        said = False
+        spoke = 0.0
         for data in super().frames():
-            said = True
+            spoke = spoke or time.monotonic()
             yield data
         self._listener.join(5.0)
+        if self._call[2] and not self._end and not self._diagnosis:
+            self._backend.abandoned(self._call)
         self.passing = self._end.get("end") == "lost"
-        self._backend.ended(lost=self.passing, early=not said)
+        worked = time.monotonic() - spoke if spoke else 0.0
+        self._backend.ended(self._called, lost=self.passing, worked=worked)
         self._raise_end()
+
+    @property
+    def fix(self) -> str:
+        """What to do about how the work ended."""
+        return self._end.get("fix", "")
 
     def diagnosis(self) -> str:
         """Say how the work ended."""
         text = super().diagnosis()
         self.passing = self._end.get("end") == "lost"
-        return self._end.get("text", "") or self._diagnosis or text
+        said = [self._end.get(part, "") for part in ("text", "fix")]
+        return "; ".join(filter(None, said)) or self._diagnosis or text
 
 
 class Modal:
@@ -189,6 +211,7 @@ class Modal:
     one_host = False
     pretends = False
     prompt = False
+    picks_cards = True
     run_limit: float = RUN_LIMIT
     start_seconds = START
 
@@ -204,7 +227,11 @@ class Modal:
         self._spare: Courier | None = None
         # tests may change it; and what the SDK tells of a build should not be cut in lines
         self._variables = {**os.environ, "COLUMNS": WIDE}
-        self._losses = 0
+        self._rates = rates.known(self._variables, _today())
+        self._asks_rates = rates.due(self._rates, _today())
+        self._losses = Losses()
+        self._abandoned: list[tuple[str, str, str]] = []
+        self._noted = False
         self._asked = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -231,6 +258,15 @@ class Modal:
         notes = [f"note, {text}" for text in recipe.notes]
         return [recipes.fingerprint(recipe, more), *recipes.describe(recipe), *reasons, *notes]
 
+    def examine(self) -> Iterator[Finding]:
+        """Look at what stands between this host and a container; rents nothing."""
+        shape = Shape(1)
+        order = self._order(shape, spec.choose(self._named, shape), Environment())
+        lines = [line for line in self.describe()[1:] if not line.startswith(("new, ", "note, "))]
+        self.told()  # it is told again where a worker is started
+        asked = {**order, "describes": lines}
+        return examining.examine(self._site.executable, asked, self._variables)
+
     def prepare(self) -> None:
         """Start a courier ahead: signing in takes as long as collection does."""
         with contextlib.suppress(FarSideError):
@@ -248,8 +284,9 @@ class Modal:
         if courier is None:
             courier = self._courier()
         try:
+            order = self._order(shape, types, environment)  # while the courier signs in
             courier.signed_in()
-            courier.call(self._order(shape, types, environment))
+            courier.call(order)
         except RemoteGpuError:
             courier.stop()
             raise
@@ -266,15 +303,18 @@ class Modal:
         more = self._more = self._more or _more()
         fingerprint = environment.fingerprint or recipes.fingerprint(recipe, more)
         reasons = self._wanted.why(NAME, more)
-        for note in recipe.notes if reasons else ():
+        with self._lock:
+            first, self._noted = not self._noted, True
+            earlier, self._abandoned = self._abandoned, []
+        for note in recipe.notes if reasons and first else ():
             self.tell(note)
         app = deploying.name_of(fingerprint, gpu)
         limit = self._site.run_limit or RUN_LIMIT
         return {
             "app": app,
             "fingerprint": fingerprint,
-            "queue": f"{app}-in",
-            "claims": f"{app}-claims",
+            "queue": f"{app}{deploying.QUEUE}",
+            "claims": f"{app}{deploying.CLAIMS}",
             "nonce": secrets.token_hex(16),
             "gpu": gpu,
             "env": dict(shape.env),
@@ -285,7 +325,8 @@ class Modal:
             "idle": self._idle,
             "ephemeral": self._site.ephemeral,
             "wait": self._site.wait,
-            "delay": min(MOST_BACKOFF, 2.0 ** (self._losses - 1)) if self._losses else 0.0,
+            "delay": self._losses.delay,
+            "earlier": earlier,
             "preload": [*PRELOAD, *self._site.preload],
             "secrets": list(recipe.secrets),
             "volumes": {volume.path: (volume.name, volume.read_only) for volume in recipe.volumes},
@@ -337,21 +378,50 @@ class Modal:
                 lines.append(self._lines.get_nowait())
         return lines
 
-    def ended(self, *, lost: bool, early: bool) -> None:
+    def ended(self, called: float, *, lost: bool, worked: float) -> None:
         """Take note of how a call ended: after losses in a row the next one waits longer.
 
-        :param early: whether no worker has spoken; else the row begins anew.
+        :param called: when it was made. :param worked: for how many seconds its container spoke.
         """
         with self._lock:
-            before = self._losses if early else 0
-            self._losses = before + 1 if lost else 0
+            self._losses.ended(called, time.monotonic(), lost=lost, worked=worked)
+
+    def abandoned(self, call: tuple[str, str, str]) -> None:
+        """Take note of a call whose courier is gone, so that the next one ends it.
+
+        :param call: its queue, the partition of that, and its id.
+        """
+        with self._lock:
+            self._abandoned.append(call)
+
+    def wants_rates(self) -> bool:
+        """Say whether a courier is to ask for the workspace's rates: one of them, once a day."""
+        with self._lock:
+            asks, self._asks_rates = self._asks_rates, False
+        return asks
+
+    def take_rates(self, told: Mapping[str, Any], workspace: str) -> None:
+        """Take what the workspace pays, for prices that are asked for from now on, and keep it."""
+        found = rates.read(told, workspace, _today())
+        if found.usd:
+            self._rates = found
+            rates.keep(self._variables, found)
 
     def price(self, shape: Shape) -> Price | None:
-        """Give the price of one container, by the dearest type that it may get."""
+        """Give the price of one container, by the dearest type that it may get.
+
+        By the workspace's rates, where they are known by now; nobody is asked and waited for.
+        """
         names = [card.name for card in spec.choose(self._named, shape)]
+        if not names:
+            return None
         after = self._idle if self.keeps else 0.0
-        found = table.price(names, shape.count, self._site.prices, after=after) if names else None
+        found = table.price(names, shape.count, self._site.prices, after, self._rates)
         return None if found is None else replace(found, ending=ENDING)
+
+
+def _today() -> dt.date:
+    return dt.datetime.now(tz=dt.UTC).date()
 
 
 def _more() -> dict[str, str]:
@@ -404,7 +474,7 @@ def _check_limit(site: Site) -> None:
 def make(rest: str, site: Site) -> Backend:
     """Read nothing, a GPU type, or types with commas of which the first free one is taken.
 
-    :raises SpecError: for a type that Modal has not, or where its SDK is missing.
+    :raises SpecError: for a type that Modal has not. :raises UnreadyError: without its SDK.
     :raises UsageError: where the project's files describe no environment that can be made there,
         or the run limit is none that Modal takes.
     """
@@ -415,7 +485,7 @@ def make(rest: str, site: Site) -> Backend:
     except PackageNotFoundError:
         if importlib.util.find_spec("modal") is None:
             how = f"{site.executable or 'python'} -m pip install 'pytest-remotegpu[modal]'"
-            raise SpecError(f"--remote=modal needs Modal's SDK: {how}") from None
+            raise UnreadyError("--remote=modal needs Modal's SDK", fix=how) from None
     backend = Modal(rest, named, site)
     if site.wanted is not None:
         site.wanted.check()

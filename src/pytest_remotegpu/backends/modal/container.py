@@ -18,9 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_remotegpu.backends.modal.gathering import gathered
 from pytest_remotegpu.backends.stdio import StdioChannel
 
-__all__ = ["ALIVE", "CLAIMED", "DATA", "DIAGNOSIS", "EVERY", "GREETING", "LEASE", "run"]
+__all__ = [
+    "ALIVE",
+    "CLAIMED",
+    "DATA",
+    "DIAGNOSIS",
+    "EVERY",
+    "GREETING",
+    "LEASE",
+    "WEEK",
+    "note_of",
+    "run",
+]
 
 _IMPORTED: Final = time.monotonic()
 LEASE: Final = 45.0
@@ -35,6 +47,11 @@ TOGETHER: Final = 64
 """Messages that are taken in one go."""
 SHOWN: Final = 2.0
 """Seconds between two signs of a container that it is at a call."""
+NOTED: Final = 100
+"""Such signs after which it is noted again that the app is used."""
+WEEK: Final = 7 * 86400.0
+FIRST: Final = 0.5
+"""Seconds until the first, which is not to be in the way of a worker's start."""
 GONE: Final = 5.0
 """Seconds without one after which it is gone."""
 CLAIMED: Final = "pytest-remotegpu: this call was begun by another container"
@@ -109,12 +126,24 @@ def _claim(modal: Any, asked: dict[str, Any], over: threading.Event) -> None:
     raise RuntimeError(f"{CLAIMED}: {claims.get(nonce)}")
 
 
+def note_of(seconds: float) -> str:
+    """Name the entry of an app's dict that is there where a container was at work in a week.
+
+    A name and no value, since no value from a container is ever read.
+
+    :param seconds: a moment of that week, since the epoch.
+    """
+    return f"used-in-week-{int(seconds // WEEK)}"
+
+
 def _show(claims: Any, nonce: str, over: threading.Event) -> None:
     number = 0
-    while not over.wait(SHOWN):
-        number += 1
+    while not over.wait(SHOWN if number else FIRST):
         with contextlib.suppress(Exception):  # the next time, then
+            if number % NOTED == 0:
+                claims.put(note_of(time.time()), number)
             claims.put(f"{nonce}-alive", number)
+        number += 1
 
 
 def _age() -> float:
@@ -161,14 +190,7 @@ class _Work:
             pieces.put(None)
 
         threading.Thread(target=read, daemon=True).start()
-        while True:
-            try:
-                data = pieces.get(timeout=EVERY)
-            except queue.Empty:
-                data = b""
-            if data is None:
-                return
-            yield data
+        yield from gathered(lambda wait: pieces.get(timeout=wait), time.monotonic, EVERY)
 
     def _listen(self) -> None:
         """Hand on what comes, until there is a reason to end."""

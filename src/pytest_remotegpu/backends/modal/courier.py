@@ -13,18 +13,17 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import struct
 import sys
 import tempfile
 import threading
 import time
-import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
-from pytest_remotegpu.backends.modal import container, deploying, image, sdk, trouble
+from pytest_remotegpu.backends.modal import container, deploying, sdk, signing, trouble
 from pytest_remotegpu.errors import RemoteGpuError
 
 __all__ = ["LENGTH", "MARK", "main"]
@@ -32,12 +31,12 @@ __all__ = ["LENGTH", "MARK", "main"]
 MARK: Final = "\x1e"
 LENGTH: Final = struct.Struct("!Q")
 """Stands before each piece on stdin."""
+RATES: Final = "--rates"
+"""Has a courier tell what the workspace pays, beside its work."""
 FOLDER: Final = "remotegpu-image-"
 """Begins the name of the folder for files that go into an image."""
 PIECE: Final = 768 * 1024
 """Bytes of one message to a container; the service takes 1 MiB."""
-REACH: Final = 3.0
-"""Seconds in which the service must be reachable; the SDK itself tries for a minute."""
 ATTEMPTS: Final = 5
 """Times that a message is sent where the service does not take it."""
 ENDING: Final = 3.0
@@ -101,6 +100,7 @@ class Courier:
 
     def _serve(self, order: dict[str, Any], first: bytes, until: contextlib.ExitStack) -> None:
         function = self._guarded("preparing the app", lambda: self._prepare(order, until))
+        self._end_earlier(order["earlier"])
         request = {
             key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")
         }
@@ -113,20 +113,35 @@ class Courier:
         self._over.set()
 
     def _prepare(self, order: dict[str, Any], until: contextlib.ExitStack) -> Any:
+        """Give the function to call, while what else the call needs is looked up."""
         modal = self._modal
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder, modal.enable_output():
+        self._queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
+        claims = modal.Dict.from_name(order["claims"], create_if_missing=True)
+        with futures.ThreadPoolExecutor(2) as beside:
+            lookups = [beside.submit(each.hydrate) for each in (self._queue, claims)]
+            found = self._function(order, until)
+            for lookup in lookups:
+                lookup.result()
+        return found
 
-            def described() -> Any:
-                return image.build(order["recipe"], modal, Path(folder), os.environ)
+    def _function(self, order: dict[str, Any], until: contextlib.ExitStack) -> Any:
+        modal = self._modal
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+
+            @contextlib.contextmanager
+            def described() -> Iterator[Any]:
+                # late, like what shows a build: few sessions deploy, and all wait for imports
+                from pytest_remotegpu.backends.modal import image  # noqa: PLC0415 -- as above
+
+                with modal.enable_output():
+                    yield image.build(order["recipe"], modal, Path(folder), os.environ)
 
             if order["ephemeral"]:
-                found = deploying.temporary(modal, order, described(), until)
-            else:
-                found = deploying.prepared(modal, order, described, say)
-        self._queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
-        self._queue.hydrate()
-        modal.Dict.from_name(order["claims"], create_if_missing=True).hydrate()
-        return found
+                with described() as made:
+                    return deploying.temporary(modal, order, made, until)
+            found = deploying.prepared(modal, order, described, say)
+            found.hydrate()  # which asks for the options of this run
+            return found
 
     def _guarded(self, during: str, work: Callable[[], Any]) -> Any:
         try:
@@ -190,16 +205,21 @@ class Courier:
             waited = time.monotonic() - began
             card = order["gpu"] or "no GPU"
             if order["wait"] and waited >= order["wait"]:
-                text = (
+                what = (
                     f"no container with {card} has started within {order['wait']:g} s"
-                    " (--remote-wait); Modal has none free: name further cards, such as"
-                    f" modal:{card},L4, or wait longer"
+                    " (--remote-wait)"
                 )
-                self._leave(trouble.Trouble("infra", text))
+                fix = f"Modal has none free: name further cards, such as modal:{card},L4, or wait"
+                self._leave(trouble.Trouble("infra", what, f"{fix} longer"))
             say(f"waits for a container with {card} ({waited:.0f} s)")
 
+        looked = time.monotonic()
         while not self._over.wait(container.EVERY):
-            silence = time.monotonic() - self._last
+            now = time.monotonic()
+            if now - looked > 2 * container.EVERY:
+                self._last = now  # it was stopped; what came meanwhile is still to be read
+            looked = now
+            silence = now - self._last
             if silence > container.LEASE and not self._writes:
                 text = f"container {self._container} has said nothing for {silence:.0f} s"
                 self._leave(trouble.Trouble("lost", text))
@@ -242,10 +262,23 @@ class Courier:
         while not self._over.wait(container.EVERY):
             self._put("alive")
 
+    def _end_earlier(self, calls: list[list[str]]) -> None:
+        """End calls of this session's whose courier was killed, before another is made.
+
+        :param calls: of each the queue, the partition of that, and the call's id.
+        """
+        for queue, nonce, call in calls:
+            with contextlib.suppress(Exception):  # its container gives up by itself, only later
+                self._modal.Queue.from_name(queue).put("stop", partition=nonce)
+            with contextlib.suppress(Exception):
+                self._modal.FunctionCall.from_id(call).cancel()
+
     def cancel(self) -> None:
         """End the call, and its worker with it; the container stays for the next one."""
         self._over.set()
-        threads = [threading.Thread(target=self._put, args=("stop",), daemon=True)]
+        threads = []
+        if self._queue is not None:  # else no container has been asked for
+            threads.append(threading.Thread(target=self._put, args=("stop",), daemon=True))
         if self._call:
             call = self._modal.FunctionCall.from_id(self._call)
             threads.append(threading.Thread(target=call.cancel, daemon=True))
@@ -258,7 +291,7 @@ class Courier:
 
 def finish(found: trouble.Trouble) -> NoReturn:
     """End this process, whatever its threads do."""
-    tell(end=found.kind, text=found.text, built="built" if found.built else "")
+    tell(end=found.kind, text=found.what, fix=found.fix, built="built" if found.built else "")
     os._exit(1)
 
 
@@ -266,41 +299,30 @@ def _meaning(modal: Any, error: Exception, during: str) -> trouble.Trouble:
     return trouble.of_error(modal, error, during=during, claimed=container.CLAIMED)
 
 
-def _sign_in(modal: Any) -> None:
-    """Have the service look at the token.
+def _signed_in() -> Any:
+    """Give the SDK, once the service has taken the token.
 
-    :raises FailedError: where it does not take it.
+    :raises FailedError: where it does not.
     """
     try:
-        if not modal.config.config.get("token_id"):
-            raise modal.exception.AuthError("there is none")  # noqa: TRY301 -- one meaning for both
-        modal.Client.from_env().hello()
-    except modal.exception.InvalidError as error:
-        raise FailedError(trouble.old_client(str(error))) from None
-    except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
-        raise FailedError(_meaning(modal, error, "signing in")) from None
+        modal = sdk.load()
+        sdk.harden()
+    except RemoteGpuError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- the border: the SDK reads a file of the user's
+        raise FailedError(signing.unusable(error)) from None
+    found = signing.reach(modal) or signing.sign_in(modal)
+    if found is not None:
+        raise FailedError(found)
+    return modal
 
 
-def _reach(modal: Any) -> None:
-    """Look whether the service is there at all, within seconds.
-
-    :raises FailedError: where it is not.
-    """
-    urls = str(modal.config.config.get("server_url")).split(",")
-    last = ""
-    for url in urls:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme == "unix":
-            return
-        place = (parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
-        try:
-            socket.create_connection(place, REACH).close()
-        except OSError as error:
-            last = f"{parts.hostname}: {error}"
-        else:
-            return
-    text = f"Modal's service can't be reached within {REACH:g} s ({last}); see {trouble.STATUS}"
-    raise FailedError(trouble.Trouble("infra", text))
+def _tell_rates(modal: Any) -> None:
+    """Tell what the workspace pays; where that can't be asked, nothing depends on it."""
+    with contextlib.suppress(Exception):
+        workspace = modal.Workspace.from_context()
+        found = {name: str(usd) for name, usd in workspace.billing.rates().items()}
+        tell(rates=found, workspace=workspace.name or "")
 
 
 def main() -> int:
@@ -314,12 +336,11 @@ def main() -> int:
     inward = sys.stdin.buffer
     courier: Courier | None = None
     try:
-        modal = sdk.load()
-        sdk.harden()
-        _reach(modal)
-        _sign_in(modal)
+        modal = _signed_in()
         courier = Courier(modal, inward, outward)
         tell(ready=True)
+        if RATES in sys.argv[1:]:
+            threading.Thread(target=_tell_rates, args=(modal,), daemon=True).start()
         line = inward.readline()
         if line:
             courier.serve(json.loads(line))
@@ -328,9 +349,7 @@ def main() -> int:
             courier.cancel()
         finish(failed.trouble)
     except RemoteGpuError as error:
-        finish(trouble.Trouble("usage", str(error)))
-    except ImportError as error:
-        finish(trouble.Trouble("usage", f"Modal's SDK can't be imported: {error}"))
+        finish(trouble.Trouble("usage", error.what, error.fix))
     outward.flush()
     os._exit(0)
 

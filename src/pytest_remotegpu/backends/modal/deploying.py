@@ -6,11 +6,13 @@ Runs in the courier's process. Knows what an app of ours is called, and nothing 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,20 +21,44 @@ from pytest_remotegpu.backends.modal import container
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["FUNCTION", "PREFIX", "TAG", "name_of", "options", "prepared", "temporary"]
+__all__ = [
+    "CLAIMS",
+    "FUNCTION",
+    "LONGEST",
+    "PREFIX",
+    "QUEUE",
+    "TAG",
+    "chosen",
+    "name_of",
+    "options",
+    "prepared",
+    "temporary",
+]
 
 PREFIX: Final = "rgpu-"
 """Begins the names of our apps; nothing else is ever listed or stopped."""
 TAG: Final = "pytest-remotegpu"
 FUNCTION: Final = "run"
+QUEUE: Final = "-in"
+CLAIMS: Final = "-claims"
+"""End the names of an app's queue and of its dict."""
+LONGEST: Final = 64 - len(CLAIMS)
+"""Letters of an app's name: Modal takes 64 for each of the three."""
 STARTUP: Final = 900
 """Seconds that a container may take from its start until it takes a call."""
 
 
 def name_of(fingerprint: str, gpu: str) -> str:
-    """Name the app of an environment, and of a list of cards, which needs one of its own."""
+    """Name the app of an environment, and of a list of cards, which needs one of its own.
+
+    >>> name_of("0123456789abcdef", "T4"), name_of("0123456789abcdef", "H100:2,L4:2")
+    ('rgpu-0123456789ab', 'rgpu-0123456789ab-h100-2-l4-2')
+    """
     several = "-" + re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") if "," in gpu else ""
-    return f"{PREFIX}{fingerprint[:12]}{several}"[:63].rstrip("-")
+    name = f"{PREFIX}{fingerprint[:12]}{several}"
+    if len(name) > LONGEST:  # another long list must not have the same name
+        name = f"{name[: LONGEST - 9]}-{hashlib.sha256(gpu.encode()).hexdigest()[:8]}"
+    return name
 
 
 def options(gpu: str, seconds: int, workers: int, idle: float) -> dict[str, Any]:
@@ -55,12 +81,16 @@ def options(gpu: str, seconds: int, workers: int, idle: float) -> dict[str, Any]
 
 
 def prepared(
-    modal: Any, order: Mapping[str, Any], image: Callable[[], Any], say: Callable[[str], None]
+    modal: Any,
+    order: Mapping[str, Any],
+    image: Callable[[], AbstractContextManager[Any]],
+    say: Callable[[str], None],
 ) -> Any:
     """Give the function to call, deployed if it was not.
 
     :param order: of the courier: ``app``, ``gpu``, ``seconds``, ``workers``, ``idle``,
-        ``secrets``, ``volumes``, ``ephemeral``, ``reason``. :param image: describes the image.
+        ``secrets``, ``volumes``, ``ephemeral``, ``reason``.
+    :param image: describes the image; open for as long as that is built.
     :param say: tells the user something.
     """
     found = _deployed(modal, order["app"])
@@ -70,7 +100,8 @@ def prepared(
             if found is None:
                 why = order["reason"] or "this environment was never deployed"
                 say(f"deploys {order['app']}: {why}")
-                app_of(modal, order, image())[0].deploy(name=order["app"])
+                with image() as described:
+                    app_of(modal, order, described)[0].deploy(name=order["app"])
                 say(f"deployed {order['app']}")
                 found = modal.Function.from_name(order["app"], FUNCTION)
     return chosen(found, order)

@@ -6,13 +6,14 @@ in one, and of this package only its own files are added, when a container start
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
-from pytest_remotegpu.recipe import Base, Recipe, UvProject, decode
+from pytest_remotegpu.recipe import Base, Recipe, Step, UvProject, decode
 
 __all__ = ["build", "staged"]
 
@@ -20,6 +21,12 @@ PACKAGE: Final = "pytest_remotegpu"
 HOME: Final = PurePosixPath("/root")
 """Where a container finds modules that are added when it starts."""
 CONSTRAINTS: Final = "/.remotegpu/constraints.txt"
+UV: Final = PurePosixPath("/.uv")
+"""Where uv, what it reads, and the environment that it makes are in an image, as the SDK has it."""
+UV_LOCK: Final = "uv/uv.lock"
+UV_PYPROJECT: Final = "uv/pyproject.toml"
+"""Where these two are staged, in a folder that is copied as it is."""
+UV_ITSELF: Final = "ghcr.io/astral-sh/uv:latest"
 SHOWN: Final = ("METADATA", "entry_points.txt")
 """Of an installed package's metadata, what tells its version and that it is a plugin."""
 EVEN_THERE: Final = "--break-system-packages"
@@ -43,7 +50,7 @@ def build(recipe: Mapping[str, Any], modal: Any, folder: Path, environ: Mapping[
     if wanted.variables:
         image = image.env(dict(wanted.variables))
     if wanted.uv is not None:
-        image = _synced(image, wanted.uv, files["pyproject.toml"].parent, secrets)
+        image = _synced(image, wanted.uv, files[UV_LOCK].parent, secrets)
     if "requirements.txt" in files:
         image = _installed(image, files, secrets)
     # in a layer of their own: they change more often than all that the project asks for
@@ -52,6 +59,8 @@ def build(recipe: Mapping[str, Any], modal: Any, folder: Path, environ: Mapping[
         kwargs = dict(step.kwargs)
         if "secrets" in kwargs:
             kwargs["secrets"] = [modal.Secret.from_name(name) for name in kwargs["secrets"]]
+        if step.method == "add_local_dir":
+            kwargs["ignore"] = _all_but(step, modal)
         image = getattr(image, step.method)(*step.args, **kwargs)
     return _with_package(image, modal)
 
@@ -63,7 +72,7 @@ def staged(recipe: Recipe, folder: Path) -> dict[str, Path]:
     """
     texts: dict[str, str] = {}
     if recipe.uv is not None:
-        texts |= {"uv.lock": recipe.uv.lock, "pyproject.toml": recipe.uv.pyproject}
+        texts |= {UV_LOCK: recipe.uv.lock, UV_PYPROJECT: recipe.uv.pyproject}
     if recipe.files.lines:
         texts["requirements.txt"] = _lines(recipe.files.lines)
         if recipe.files.constraints:
@@ -72,6 +81,7 @@ def staged(recipe: Recipe, folder: Path) -> dict[str, Path]:
         texts["Dockerfile"] = recipe.base.text
     paths = {name: folder / name for name in texts}
     for name, path in paths.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(texts[name], encoding="utf-8", newline="\n")
     return paths
 
@@ -101,14 +111,22 @@ def _base(recipe: Recipe, modal: Any) -> Any:
 
 
 def _synced(image: Any, project: UvProject, folder: Path, secrets: list[Any]) -> Any:
-    """Install what a lock file holds, apart from code that travels with the project."""
-    left_out = [f"--no-install-package={name}" for name in project.local]
-    return image.uv_sync(
-        str(folder),
-        extras=list(project.extras),
-        groups=list(project.groups),
-        frozen=True,
-        extra_options=" ".join(left_out),
+    """Install what a lock file holds, apart from code that travels with the project.
+
+    Not by the SDK's ``uv_sync``: that reads the file with a parser of its own, which knows less of
+    TOML than uv does, and so refuses what most projects with an index of their own have.
+    """
+    chosen = [
+        *(f"--group={name}" for name in project.groups),
+        *(f"--extra={name}" for name in project.extras),
+        *(f"--no-install-package={name}" for name in project.local),
+    ]
+    options = ["--frozen", "--no-install-workspace", "--compile-bytecode", *map(quote, chosen)]
+    sync = f"{UV}/uv sync --project={UV} --python $(command -v python) {' '.join(options)}"
+    return image.add_local_dir(folder, str(UV), copy=True).dockerfile_commands(
+        f"COPY --from={UV_ITSELF} /uv {UV}/uv",
+        f"RUN {sync}",
+        f"ENV PATH={UV}/.venv/bin:$PATH",
         secrets=secrets,
     )
 
@@ -123,6 +141,14 @@ def _installed(image: Any, files: Mapping[str, Path], secrets: list[Any]) -> Any
         extra_options=" ".join(options),
         secrets=secrets,
     )
+
+
+def _all_but(step: Step, modal: Any) -> Callable[[Path], bool]:
+    """Ignore what a folder has beside the files that its step knows, and what the step ignores."""
+    known = {PurePosixPath(*PurePosixPath(name).parts[1:]) for name, _digest in step.files}
+    ignored = step.kwargs.get("ignore") or []
+    matcher = modal.FilePatternMatcher(*([ignored] if isinstance(ignored, str) else ignored))
+    return lambda path: PurePosixPath(path.as_posix()) not in known or matcher(path)
 
 
 def _with_package(image: Any, modal: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What of ours is deployed at Modal, and how it is ended; other apps are never touched.
+"""What of ours is at Modal, and how it is ended or taken away; what is not ours is never touched.
 
 The SDK runs in a process of its own: this module is that process's program as well.
 """
@@ -10,13 +10,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.base import Running, Site
-from pytest_remotegpu.backends.modal.deploying import FUNCTION, PREFIX, TAG
-from pytest_remotegpu.errors import FarSideError
+from pytest_remotegpu.backends.modal.deploying import FUNCTION
+from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 
 __all__ = ["Apps", "make"]
 
@@ -27,9 +27,23 @@ PATIENCE: Final = 15.0
 class Apps:
     """The apps that this package has deployed in the user's environment at Modal."""
 
+    def __init__(self) -> None:
+        self._running: list[Running] | None = None
+
     def list(self) -> list[Running]:
         """Give those that are not stopped."""
-        return [Running(**each) for each in _asked("list")]
+        found, self._running = self._running, None
+        return [Running(**each) for each in _asked("list")] if found is None else found
+
+    def orphans(self) -> Sequence[Running]:
+        """Give apps that nobody has used for weeks, and queues and dicts that have lost theirs."""
+        answer = _asked("all")  # the list is wanted as well, and the SDK takes a second to load
+        self._running = [Running(**each) for each in answer["list"]]
+        return [Running(**each) for each in answer["orphans"]]
+
+    def collect(self, id: str) -> None:
+        """Take one of those away, if it is one still: an app goes with its queue and dict."""
+        _asked("collect", id)
 
     def stop(self, id: str) -> None:
         """End an app and all its containers; the next session deploys it anew."""
@@ -47,7 +61,8 @@ def make(site: Site) -> Apps | None:  # noqa: ARG001 -- the signature of all tha
     except importlib.metadata.PackageNotFoundError:
         return None
     profile = Path(os.environ.get("MODAL_CONFIG_PATH") or "~/.modal.toml").expanduser()
-    return Apps() if os.environ.get("MODAL_TOKEN_ID") or profile.is_file() else None
+    signed = any(os.environ.get(name) for name in ("MODAL_TOKEN_ID", "MODAL_OAUTH_REFRESH_TOKEN"))
+    return Apps() if signed or profile.is_file() else None
 
 
 def _asked(*words: str) -> Any:
@@ -76,12 +91,6 @@ def _asked(*words: str) -> Any:
 # ---------------------------------------------------------------- in the process with the SDK
 
 
-def _ours(modal: Any) -> Iterator[Any]:
-    for app in modal.Environment.from_context().apps.list():
-        if (app.name or "").startswith(PREFIX) and TAG in app.get_tags():
-            yield app
-
-
 def _described(modal: Any, app: Any) -> dict[str, Any]:
     """Say what there is of an app.
 
@@ -98,34 +107,49 @@ def _described(modal: Any, app: Any) -> dict[str, Any]:
 
 
 def _done(modal: Any, word: str, name: str) -> Any:
-    apps = list(_ours(modal))
+    from pytest_remotegpu.backends.modal import sweeping  # noqa: PLC0415 -- only this process needs it
+
+    if word == "collect":
+        return sweeping.take_away(modal, name)
+    apps = list(sweeping.ours(modal))
     if word == "list":
         return [_described(modal, app) for app in apps]
+    if word == "all":
+        listed = [_described(modal, app) for app in apps]
+        return {"list": listed, "orphans": sweeping.left_over(modal)}
     found = [app for app in apps if app.name == name]
     if not found:
         raise FarSideError(f"no app of pytest-remotegpu is called {name!r}")
     if word == "logs":
         return [line for entry in found[0].logs.tail(200) for line in entry.message.splitlines()]
-    if hasattr(found[0], "stop"):
-        found[0].stop()
-    else:
-        from modal.experimental import stop_app  # noqa: PLC0415 -- only the older SDK needs it
-
-        stop_app(name)
+    sweeping.stop(found[0])
     return None
 
 
-def _main(words: list[str]) -> None:
-    from pytest_remotegpu.backends.modal import sdk  # noqa: PLC0415 -- only this process needs it
+def _answer(words: list[str]) -> dict[str, Any]:
+    from pytest_remotegpu.backends.modal import (  # noqa: PLC0415 -- only this process needs them
+        sdk,
+        signing,
+        trouble,
+    )
 
     try:
         modal = sdk.load()
         sdk.harden()
-        answer = {"answer": _done(modal, words[0], "".join(words[1:]))}
+    except RemoteGpuError as error:
+        return {"error": str(error)}
+    except Exception as error:  # noqa: BLE001 -- the border: it reads a file of the user's
+        return {"error": signing.unusable(error).text}
+    found = signing.reach(modal) or signing.sign_in(modal)
+    if found is not None:
+        return {"error": found.text}
+    try:
+        return {"answer": _done(modal, words[0], "".join(words[1:]))}
+    except RemoteGpuError as error:
+        return {"error": str(error)}
     except Exception as error:  # noqa: BLE001 -- the border: it is told on the other side
-        answer = {"error": f"{type(error).__name__}: {error}"}
-    sys.stdout.write(json.dumps(answer) + "\n")
+        return {"error": trouble.of_error(modal, error, during="asking Modal").text}
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    sys.stdout.write(json.dumps(_answer(sys.argv[1:])) + "\n")

@@ -2,12 +2,14 @@
 
 Modal's client unpickles what a container says is a pickle: results, chunks of a stream, exceptions.
 A container runs the user's code and whatever that has installed, so that none of it may run code
-here. What is private is looked for before it is replaced; where it is not there, nothing starts.
+here. Nor does the client begin a call again by itself, which is ours to decide. What is private is
+looked for before it is replaced; where it is not there, nothing starts.
 """
 
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib.metadata
 import importlib.util
 import io
@@ -53,8 +55,7 @@ def load() -> Any:
         if all((home / part).is_file() for part in PARTS):
             sys.path.insert(0, str(home.parent))
             break
-    import modal  # noqa: PLC0415 -- late: it takes a third of a second
-
+    modal = _imported()
     if not hasattr(modal, "App"):
         spec = importlib.util.find_spec("modal")
         place = spec and (spec.origin or list(spec.submodule_search_locations or ()))
@@ -65,8 +66,22 @@ def load() -> Any:
     return modal
 
 
+def _imported() -> Any:
+    collects = gc.isenabled()
+    gc.disable()  # all of it stays; to look through it again and again takes a tenth of the time
+    try:
+        import modal  # noqa: PLC0415 -- late: it takes a third of a second
+    finally:
+        if collects:
+            gc.enable()
+    return modal
+
+
 def harden() -> None:
     """Have the SDK of this process send plain data, and open no pickle that a container sends.
+
+    And have it report a lost call at once. On an input plane it would begin one up to eight times,
+    without a pause, and goes on to listen to the first attempt only, whatever a later one says.
 
     :raises UsageError: where this version of the SDK has no such places, or was never tried.
     """
@@ -94,7 +109,9 @@ def harden() -> None:
 def _replace(error_type: type[Exception]) -> None:
     # Private, for want of a public way: the SDK opens what a container sends in these functions, by
     # the format that the container names, and has no setting that forbids pickles.
-    from modal import _serialization, dict, queue  # noqa: A004, PLC0415 -- as modal calls it; late
+    from modal import _functions, _serialization  # noqa: PLC0415 -- late: see above
+    from modal import dict as dicts  # noqa: PLC0415 -- late, as above
+    from modal import queue as queues  # noqa: PLC0415 -- late, as above
     from modal._utils import function_utils  # noqa: PLC0415 -- late, as above
     from modal_proto import api_pb2  # noqa: PLC0415 -- late, as above
 
@@ -127,11 +144,16 @@ def _replace(error_type: type[Exception]) -> None:
         "deserialize_data_format": deserialize_data_format,
         "get_preferred_payload_format": get_preferred_payload_format,
     }
-    places = [
-        *((module, name) for module in (_serialization, function_utils) for name in replaced),
-        *((module, "deserialize") for module in (dict, queue)),
+    places: list[tuple[Any, str, Any]] = [
+        *(
+            (module, name, ours)
+            for module in (_serialization, function_utils)
+            for name, ours in replaced.items()
+        ),
+        *((module, "deserialize", deserialize) for module in (dicts, queues)),
+        (_functions, "MAX_INTERNAL_FAILURE_COUNT", 1),
     ]
-    for module, name in places:
+    for module, name, _ in places:
         getattr(module, name)  # there must be such a place
-    for module, name in places:
-        setattr(module, name, replaced[name])
+    for module, name, ours in places:
+        setattr(module, name, ours)

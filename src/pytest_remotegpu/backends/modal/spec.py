@@ -33,11 +33,17 @@ def parse(rest: str) -> tuple[CardType, ...]:
 
 def _known(name: str, rest: str) -> CardType:
     name = name.strip()
+    if not name:
+        raise SpecError(
+            f"--remote=modal:{rest} has a comma with no type beside it; it reads"
+            " modal:TYPE or modal:TYPE,TYPE, such as modal:H100,A100-80GB"
+        )
     bare, colon, count = name.partition(":")
     if colon:
+        number = count if count.isascii() and count.isdigit() else "2"
         raise SpecError(
             f"--remote=modal:{rest} has a count; how many cards a test needs stands in its mark:"
-            f" gpu({count or 2}), and the option reads --remote=modal:{bare or 'A100'}"
+            f" gpu({number}), and the option reads --remote=modal:{bare or 'A100'}"
         )
     found = table.find(name)
     if found is not None:
@@ -48,8 +54,8 @@ def _known(name: str, rest: str) -> CardType:
 def _unknown(name: str) -> str:
     known = [*table.TYPES, *table.ALIASES]
     close = difflib.get_close_matches(name.upper(), known, 3, 0.5)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"which is no GPU of Modal's; {hint}There are: {', '.join(sorted(known))}"
+    hint = f"did you mean {' or '.join(close)}? There are" if close else "there are"
+    return f"which is no GPU of Modal's; {hint}: {', '.join(sorted(known))}"
 
 
 def choose(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:

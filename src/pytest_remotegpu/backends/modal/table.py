@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from pytest_remotegpu.backends.base import OWN, Price
 
-__all__ = ["ALIASES", "DATE", "SOURCE", "TYPES", "CardType", "find", "price", "usd_per_hour"]
+__all__ = [
+    "ALIASES",
+    "DATE",
+    "SOURCE",
+    "TYPES",
+    "CardType",
+    "Listed",
+    "find",
+    "price",
+    "usd_per_hour",
+]
 
 DATE: Final = "2026-05-25"
 """When the prices were read."""
@@ -65,6 +75,17 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType({"A10G": "A10", "A100": "A1
 """Other names of a type."""
 
 
+class Listed(Protocol):
+    """Prices of another source than the table: USD for one card and an hour, by a type's name."""
+
+    @property
+    def usd(self) -> Mapping[str, float]: ...  # noqa: D102 -- described above
+    @property
+    def date(self) -> str: ...  # noqa: D102 -- of these prices
+    @property
+    def source(self) -> str: ...  # noqa: D102 -- where they stand
+
+
 def find(name: str) -> CardType | None:
     """Give the type of that name or alias, in whatever case; ``None`` where there is none.
 
@@ -90,16 +111,21 @@ def usd_per_hour(name: str, count: int = 1) -> float | None:
 
 
 def price(
-    names: Iterable[str], count: int, own: Mapping[str, float], after: float = 0.0
+    names: Iterable[str],
+    count: int,
+    own: Mapping[str, float],
+    after: float = 0.0,
+    listed: Listed | None = None,
 ) -> Price | None:
     """Give the price of a worker that gets so many cards of any of these types: of the dearest.
 
     :param own: what the user says, USD for one card and an hour, by type or alias; it stands above
-        the table. :param after: seconds for which it is paid for after its stream has ended.
+        all others. :param after: seconds for which it is paid for after its stream has ended.
+    :param listed: what the workspace pays; it stands above the table.
     :return: ``None`` where the price of one of them is not known.
     """
     said = {row.name: usd for name, usd in own.items() if (row := find(name)) is not None}
-    found = [_one(name, said) for name in names]
+    found = [_one(name, said, listed) for name in names]
     known = [each for each in found if each is not None]
     if not known or len(known) < len(found):
         return None
@@ -107,10 +133,14 @@ def price(
     return Price(usd * count, date, source, after)
 
 
-def _one(name: str, said: Mapping[str, float]) -> tuple[float, str, str] | None:
+def _one(
+    name: str, said: Mapping[str, float], listed: Listed | None
+) -> tuple[float, str, str] | None:
     """Give the price of one card with its date and source."""
     row = find(name)
     if row is not None and row.name in said:
         return said[row.name], "", OWN
-    listed = usd_per_hour(name)
-    return None if listed is None else (listed, DATE, SOURCE)
+    if row is not None and listed is not None and row.name in listed.usd:
+        return listed.usd[row.name], listed.date, listed.source
+    usd = usd_per_hour(name)
+    return None if usd is None else (usd, DATE, SOURCE)

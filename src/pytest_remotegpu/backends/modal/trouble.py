@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["STATUS", "Kind", "Trouble", "of_error"]
+__all__ = ["STATUS", "Kind", "Trouble", "of_error", "old_client"]
 
 Kind = Literal["usage", "infra", "lost"]
 """For the user to mend, with status 4; no test can run; worth another try."""
@@ -17,116 +17,134 @@ Kind = Literal["usage", "infra", "lost"]
 CONSOLE: Final = "https://modal.com/settings"
 STATUS: Final = "https://status.modal.com"
 
-ANSWERS_BADLY: Final = (
-    f"Modal's service does not answer as it should ({{said}}); see {STATUS}, and the network here"
-)
+ANSWERS_BADLY: Final = "Modal's service does not answer as it should ({said})"
+LOOK: Final = f"see {STATUS}, and the network here"
 BAD_TALK: Final = "the container said what can't be taken: {said}"
+RETRY: Final = "run it again; where that does not help, please report it"
 
-MEANINGS: Final[tuple[tuple[str, Kind, str], ...]] = (
+MEANINGS: Final[tuple[tuple[str, Kind, str, str], ...]] = (
     (
         "AuthError",
         "usage",
+        "Modal does not take this token ({said})",
         (
-            "Modal does not take this token ({said}); make one with: modal token new (or set "
-            "MODAL_TOKEN_ID and MODAL_TOKEN_SECRET; MODAL_PROFILE picks a profile)"
+            "make one with: modal token new (or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET; "
+            "MODAL_PROFILE picks a profile)"
         ),
     ),
     (
         "PermissionDeniedError",
         "usage",
+        "this token may not do that ({said})",
         (
-            "this token may not do that ({said}); `modal profile list` shows of which workspace "
-            f"it is, and {CONSOLE} that one's members and payment method"
+            f"`modal profile list` shows of which workspace it is, and {CONSOLE} that one's "
+            "members and payment method"
         ),
     ),
     (
         "VersionError",
         "usage",
-        (
-            "Modal no longer serves this version of its client ({said}): "
-            "python -m pip install --upgrade modal"
-        ),
+        "Modal no longer serves this version of its client ({said})",
+        "python -m pip install --upgrade modal",
     ),
     (
         "ImageBuildError",
         "infra",
         "the image could not be built: {said}",
+        "mend what its last lines name in the project's requirements or remotegpu_image",
     ),
     (
         "FunctionTimeoutError",
         "infra",
-        (
-            "the container reached its time-out ({said}), which is the run limit and a minute: "
-            "raise --remote-run-timeout"
-        ),
+        "the container reached its time-out ({said}), which is the run limit and a minute",
+        "raise --remote-run-timeout",
     ),
     (
         "ResourceExhaustedError",
         "lost",
-        (
-            "Modal has none to give now ({said}): a quota or a rate is exhausted; see "
-            f"{CONSOLE} for the workspace's limits, or name another GPU"
-        ),
+        "Modal has none to give now ({said}): a quota or a rate is exhausted",
+        f"see {CONSOLE} for the workspace's limits, or name another GPU",
     ),
-    ("InvalidError", "usage", "Modal refuses what was asked for: {said}"),
+    (
+        "InvalidError",
+        "usage",
+        "Modal refuses what was asked for: {said}",
+        "change what that names, in the option, the mark or the ini file",
+    ),
     (
         "NotFoundError",
         "usage",
+        "Modal has no such thing: {said}",
         (
-            "Modal has no such thing: {said}; `modal app list`, `modal secret list` and `modal "
-            "volume list` show what there is in this environment (MODAL_ENVIRONMENT)"
+            "`modal app list`, `modal secret list` and `modal volume list` show what there is "
+            "in this environment (MODAL_ENVIRONMENT)"
         ),
     ),
-    ("InternalFailure", "lost", "the container was lost, more than once: {said}"),
-    ("OutputExpiredError", "infra", "Modal has thrown the results away: {said}"),
-    ("DeserializationError", "infra", BAD_TALK),
-    ("SerializationError", "infra", BAD_TALK),
-    ("ExecutionError", "infra", BAD_TALK),
-    ("RequestSizeError", "infra", "what is sent is too large for Modal: {said}"),
+    ("InternalFailure", "lost", "Modal has lost the container: {said}", RETRY),
+    ("OutputExpiredError", "infra", "Modal has thrown the results away: {said}", RETRY),
+    ("DeserializationError", "infra", BAD_TALK, RETRY),
+    ("SerializationError", "infra", BAD_TALK, RETRY),
+    ("ExecutionError", "infra", BAD_TALK, RETRY),
+    (
+        "RequestSizeError",
+        "infra",
+        "what is sent is too large for Modal: {said}",
+        "leave files out with remotegpu_exclude",
+    ),
     (
         "RemoteError",
         "infra",
-        "the call was ended from outside ({said}): the app was stopped, or the call cancelled",
+        (
+            "the call ended without an answer ({said}): the container could not start, the app was "
+            "stopped, or the call was cancelled"
+        ),
+        "run it again; the app is deployed anew where it was stopped",
     ),
-    ("ServiceError", "infra", ANSWERS_BADLY),
-    ("InternalError", "infra", ANSWERS_BADLY),
-    ("ConnectionError", "infra", ANSWERS_BADLY),
-    ("ClientClosed", "infra", ANSWERS_BADLY),
+    ("ServiceError", "infra", ANSWERS_BADLY, LOOK),
+    ("InternalError", "infra", ANSWERS_BADLY, LOOK),
+    ("ConnectionError", "infra", ANSWERS_BADLY, LOOK),
+    ("ClientClosed", "infra", ANSWERS_BADLY, LOOK),
 )
 """Names of the SDK's exceptions, the special ones before those that they are kinds of."""
-_USAGE: Final = tuple((name, text) for name, kind, text in MEANINGS if kind == "usage")
 
 
 @dataclass(frozen=True)
 class Trouble:
     """What went wrong, for people.
 
+    :ivar what: what has happened. :ivar fix: the way out.
     :ivar built: whether it was the build of an image, whose last lines tell more.
     """
 
     kind: Kind
-    text: str
+    what: str
+    fix: str = ""
     built: bool = False
+
+    @property
+    def text(self) -> str:
+        """Say both."""
+        return f"{self.what}; {self.fix}" if self.fix else self.what
 
 
 def old_client(said: str) -> Trouble:
     """Say that the service does not talk to this version of its client."""
-    return Trouble("usage", dict(_USAGE)["VersionError"].format(said=said))
+    _, kind, what, fix = next(each for each in MEANINGS if each[0] == "VersionError")
+    return Trouble(kind, what.format(said=said), fix)
 
 
-def of_error(modal: Any, error: BaseException, *, during: str, claimed: str) -> Trouble:
+def of_error(modal: Any, error: BaseException, *, during: str, claimed: str = "") -> Trouble:
     """Say what an exception of the SDK's means.
 
     :param during: what was being done, such as ``looking for the app``.
     :param claimed: how the error of a call begins that another container had begun.
     """
     said = str(error).strip() or type(error).__name__
-    if claimed in said:
+    if claimed and claimed in said:
         return Trouble("lost", "the container was taken away (preempted, or lost) while it worked")
-    for name, kind, text in MEANINGS:
+    for name, kind, text, fix in MEANINGS:
         known = getattr(modal.exception, name, None)
         if known is not None and isinstance(error, known):
-            return Trouble(
-                kind, f"{during}: {text.format(said=said)}", built=name == "ImageBuildError"
-            )
-    return Trouble("infra", f"{during}: {type(error).__name__}: {said}")
+            what = f"{during}: {text.format(said=said)}"
+            return Trouble(kind, what, fix, built=name == "ImageBuildError")
+    return Trouble("infra", f"{during}: {type(error).__name__}: {said}", RETRY)

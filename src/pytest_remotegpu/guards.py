@@ -1,5 +1,7 @@
 """Names and contents that stay behind unless they are asked for; knows no file system.
 
+Holds for files that travel with a run and for those that an image is made of.
+
 Reasons are predicates of the path that stands beside them. The lists err on the side of leaving
 out: a missing file is noticed and named, a key that travelled is not.
 """
@@ -12,9 +14,19 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from pytest_remotegpu.snapshot.globs import Parts
+__all__ = [
+    "CACHE",
+    "ENVIRONMENT",
+    "SECRET",
+    "SPELT_OUT",
+    "VERSION_CONTROL",
+    "of_content",
+    "of_file",
+    "of_folder",
+]
 
-__all__ = ["CACHE", "ENVIRONMENT", "SECRET", "SPELT_OUT", "of_content", "of_file", "of_folder"]
+Parts = tuple[str, ...]
+"""A path's components."""
 
 VERSION_CONTROL: Final = "is version control data, which never travels"
 ENVIRONMENT: Final = "is a virtual environment"

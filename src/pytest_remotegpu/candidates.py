@@ -1,0 +1,110 @@
+"""Which files of a session are to be collected on the far side: found before anything is imported.
+
+Walks the folders that pytest will walk, and has each file judged from its source. Knows pytest's
+settings; knows no worker. A file that pytest then leaves out is told in vain; one that is missed
+here is collected here.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_remotegpu.classify import Classifier
+from pytest_remotegpu.config import Settings
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.snapshot import globs
+
+__all__ = ["Candidates"]
+
+NO_SHAPE = Shape(0)
+"""Of a worker that collects and runs nothing: it sees all cards and has none to itself."""
+
+
+class Candidates:
+    """Finds and judges the files of one session."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config = config
+        self._root = config.rootpath
+        self._named = globs.parse("remotegpu_files", settings.files)
+        folders = [self._root, *self._roots()]
+        self._classifier = Classifier(folders, settings.aliases)
+        self._patterns = [str(pattern) for pattern in config.getini("python_files")]
+        self._not_into = [str(pattern) for pattern in config.getini("norecursedirs")]
+        self._ignored = {
+            self._absolute(path) for path in config.getoption("ignore", None) or () if path
+        }
+
+    def _roots(self) -> list[Path]:
+        """Give the folders of the project that modules are imported from."""
+        given = self._config.getini("pythonpath")
+        return [*map(Path, given), self._root / "src", self._config.invocation_params.dir]
+
+    def _absolute(self, path: object) -> Path:
+        return Path(os.path.normpath(self._config.invocation_params.dir / str(path)))
+
+    def find(self) -> dict[Path, Shape]:
+        """Give the files to be collected there, each with the shape of who is to collect it."""
+        found: dict[Path, Shape] = {}
+        for argument in map(str, self._config.args):
+            path = self._absolute(argument.partition("::")[0])
+            given = [path] if path.is_file() else self._walk(path)
+            for file in given:
+                if file not in found and (shape := self.shape_of(file)) is not None:
+                    found[file] = shape
+        return found
+
+    def shape_of(self, file: Path) -> Shape | None:
+        """Judge one file; ``None`` where it is to be collected here."""
+        named = self.is_named(file)
+        judged = self._classifier.judge(file) if file.suffix == ".py" else None
+        if judged is not None and judged.verdict == "gpu":
+            return judged.shape or NO_SHAPE
+        return NO_SHAPE if named else None
+
+    def is_plain(self, file: Path) -> bool:
+        """Say whether a file certainly has no mark of its own."""
+        return not self.is_named(file) and self._classifier.judge(file).verdict == "plain"
+
+    def is_named(self, file: Path) -> bool:
+        """Say whether the user has named a file, as one that is collected there."""
+        if not file.is_relative_to(self._root):
+            return False
+        parts = file.relative_to(self._root).parts
+        return any(globs.covers(pattern, parts) for pattern in self._named)
+
+    def _walk(self, folder: Path) -> Iterator[Path]:
+        for base, folders, files in os.walk(folder):
+            here = Path(base)
+            folders[:] = sorted(name for name in folders if self._goes_into(here / name))
+            for name in sorted(files):
+                path = here / name
+                if path not in self._ignored and self._is_test_file(path):
+                    yield path
+
+    def _goes_into(self, folder: Path) -> bool:
+        if folder.name == "__pycache__" or folder in self._ignored:
+            return False
+        if any((folder / mark).exists() for mark in ("pyvenv.cfg", "conda-meta")):
+            return False
+        return not _fits(folder, self._not_into)
+
+    def _is_test_file(self, path: Path) -> bool:
+        if self._named and self.is_named(path):
+            return True
+        return path.suffix == ".py" and _fits(path, self._patterns)
+
+
+def _fits(path: Path, patterns: Iterable[str]) -> bool:
+    """Match as pytest does: the name, or the path where the pattern has a slash."""
+    return any(
+        fnmatch.fnmatch(str(path), f"*/{pattern}" if not pattern.startswith("/") else pattern)
+        if "/" in pattern
+        else fnmatch.fnmatch(path.name, pattern)
+        for pattern in patterns
+    )

@@ -1,0 +1,139 @@
+"""What a file's collection gave, as data: its classes and tests, their marks and parameters.
+
+One tree is encoded as one piece, which events carry in parts. Knows nothing of pytest.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from pytest_remotegpu.errors import ProtocolError
+from pytest_remotegpu.protocol import plain
+
+__all__ = ["LARGEST", "Mark", "Node", "Outcome", "Parameters", "Tree", "decode", "encode"]
+
+LARGEST: Final = 64 * 2**20
+"""Bytes that one tree may have."""
+Index = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Data(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The base of all parts."""
+
+
+class Mark(_Data, frozen=True):
+    """A mark; what is no plain data in its arguments is text."""
+
+    name: plain.Text
+    args: Any
+    kwargs: Any
+
+
+class Outcome(_Data, frozen=True):
+    """How a collector's collection ended, where it gave nothing.
+
+    :ivar text: of the error. :ivar crash: path, line and message of an error, where there is one;
+        those of a skip.
+    """
+
+    outcome: Literal["failed", "skipped"]
+    text: plain.Text
+    crash: tuple[plain.Text, int, plain.Text] | None = None
+
+
+class Parameters(_Data, frozen=True):
+    """The parameter set of one test.
+
+    :ivar values: by name; what is no plain data is text. :ivar indices: the ordinals of the values,
+        by name. :ivar scopes: by name. :ivar marks: places in the tree's list of marks.
+    """
+
+    id: plain.Text
+    values: Any
+    indices: Any
+    scopes: Any
+    marks: list[Index]
+
+
+class Node(_Data, frozen=True):
+    """A file, a class or a test.
+
+    :ivar parent: the place of the parent in the tree; the first node is the file, its own parent.
+    :ivar kind: the name of its class, which people see.
+    :ivar marks: its own, as places in the tree's list.
+    :ivar keywords: its own, apart from its name and marks. :ivar matches: what else ``-k`` matches.
+    :ivar outcome: of a collector that gave nothing; ``None`` for one that gave what follows.
+    :ivar location: of a test; ``None`` for a collector.
+    """
+
+    parent: Index
+    kind: plain.Text
+    name: plain.Text
+    nodeid: plain.Text
+    marks: list[Index]
+    keywords: list[plain.Text]
+    matches: list[plain.Text]
+    outcome: Outcome | None = None
+    location: tuple[plain.Text, int | None, plain.Text] | None = None
+    originalname: plain.Text | None = None
+    fixturenames: list[plain.Text] | None = None
+    parameters: Parameters | None = None
+
+
+class Tree(_Data, frozen=True):
+    """All that one collector of a file gave; parents come before their children."""
+
+    marks: list[Mark]
+    nodes: Annotated[list[Node], msgspec.Meta(min_length=1)]
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(Tree, ext_hook=plain.read_extension)
+
+
+def encode(tree: Tree) -> bytes:
+    """Encode a tree; what is open in it has been packed."""
+    return plain.ENCODER.encode(tree)
+
+
+def decode(data: bytes) -> Tree:
+    """Decode a tree, and look whether its places are all there.
+
+    :raises ProtocolError: where the bytes are no tree.
+    """
+    try:
+        tree = _DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
+        raise ProtocolError(f"undecodable tree of a file: {error}") from None
+    for place, node in enumerate(tree.nodes):
+        if node.parent > max(place - 1, 0):
+            raise ProtocolError("a tree of a file has a node before its parent")
+        if place and tree.nodes[node.parent].location is not None:
+            raise ProtocolError("a tree of a file has a test as a parent")
+        own = [*node.marks, *(node.parameters.marks if node.parameters else [])]
+        if any(mark >= len(tree.marks) for mark in own):
+            raise ProtocolError("a tree of a file refers to a mark that it lacks")
+        _check_parameters(node.parameters)
+    for mark in tree.marks:
+        named = isinstance(mark.kwargs, dict) and all(isinstance(k, str) for k in mark.kwargs)
+        if not isinstance(mark.args, tuple) or not named or not _is_shallow(mark):
+            raise ProtocolError("a mark in a tree of a file has no arguments that one could have")
+    return tree
+
+
+def _is_shallow(mark: Mark) -> bool:
+    return plain.is_shallow(mark.args) and plain.is_shallow(mark.kwargs)
+
+
+def _check_parameters(given: Parameters | None) -> None:
+    if given is None:
+        return
+    parts = (given.values, given.indices, given.scopes)
+    if not all(isinstance(part, dict) and plain.is_shallow(part) for part in parts):
+        raise ProtocolError("parameters in a tree of a file are no dicts")
+    names = list(given.values)
+    same = all(list(part) == names for part in parts)
+    counts = all(type(number) is int for number in given.indices.values())
+    if not same or not counts or not all(isinstance(name, str) for name in names):
+        raise ProtocolError("parameters in a tree of a file do not go together")

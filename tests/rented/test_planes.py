@@ -1,0 +1,195 @@
+"""The two ways of a call, of which the service chooses one: its control plane, and input planes."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from loopback import LoopbackModal
+from session.running import LONG, Started, run, said, until
+
+T4 = "--remote=modal:T4"
+MIXED = """
+    import os, pathlib, signal, pytest
+
+    RAN = pathlib.Path({ran!r})
+
+    @pytest.fixture(autouse=True)
+    def noted(request):
+        with RAN.open("a") as file:
+            file.write(f"{{request.node.name}} ")
+
+    @pytest.mark.gpu
+    def test_passes(): print("from", os.environ["MODAL_TASK_ID"])
+
+    @pytest.mark.gpu
+    def test_fails(): assert 1 == 2
+
+    @pytest.mark.gpu
+    def test_crashes(): os.kill(os.getpid(), signal.SIGSEGV)
+
+    @pytest.mark.gpu
+    def test_ends_its_process(): os._exit(0)
+
+    @pytest.mark.gpu
+    def test_leaves(): raise SystemExit(0)
+
+    @pytest.mark.gpu
+    def test_last(): pass
+"""
+planes = pytest.mark.parametrize(
+    "service", [False, True], ids=["control-plane", "input-plane"], indirect=True
+)
+plane = pytest.mark.parametrize("service", [True], ids=["input-plane"], indirect=True)
+
+
+@pytest.fixture
+def ran(pytester: pytest.Pytester) -> Path:
+    """Give the file in which each test that begins leaves its name."""
+    path = pytester.path / "ran.txt"
+    pytester.makepyfile(MIXED.format(ran=str(path)))
+    return path
+
+
+def names(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def way(service: LoopbackModal) -> tuple[bool, bool]:
+    """Say whether calls went through the control plane, and whether through an input plane."""
+    return service.count("FunctionMap") > 0, service.count("AttemptStart") > 0
+
+
+def taken(request: pytest.FixtureRequest) -> tuple[bool, bool]:
+    """Say the same of what the parameter asks for."""
+    through_input_plane = request.node.callspec.params["service"]
+    return not through_input_plane, through_input_plane
+
+
+@planes
+def test_outcomes(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path, request: pytest.FixtureRequest
+) -> None:
+    first = run(pytester, T4, "-rA")
+    first.assert_outcomes(passed=2, failed=4)
+    first.stdout.fnmatch_lines(["*SIGSEGV*", "from ta-*"], consecutive=False)
+    assert len(names(ran)) == 6
+    run(pytester, T4).assert_outcomes(passed=2, failed=4)
+    assert len(names(ran)) == 12
+    assert way(service) == taken(request)
+    assert (len(service.containers), len(service.deploys), len(service.calls)) == (1, 1, 2)
+
+
+@planes
+def test_the_first_failure_ends_it(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path, request: pytest.FixtureRequest
+) -> None:
+    result = run(pytester, T4, "-x")
+    result.assert_outcomes(passed=1, failed=1)
+    assert names(ran) == ["test_passes", "test_fails"]
+    assert way(service) == taken(request)
+    (rented,) = service.running
+    service.wait_until(lambda: rented.current is None)
+
+
+@planes
+@pytest.mark.parametrize("blow", ["lose", "preempt"])
+def test_a_container_goes(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,
+    ran: Path,
+    request: pytest.FixtureRequest,
+    blow: str,
+) -> None:
+    """What has no verdict runs in another container; what has one does not run again."""
+    getattr(service.faults, blow)(after=4)
+    result = run(pytester, T4)
+    result.assert_outcomes(passed=2, failed=4)
+    assert 6 <= len(names(ran)) <= 8, names(ran)
+    assert way(service) == taken(request)
+
+
+@planes
+@pytest.mark.parametrize("deaf", [False, True])
+def test_the_service_fails_before_a_container_has_begun(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,
+    ran: Path,
+    request: pytest.FixtureRequest,
+    *,
+    deaf: bool,
+) -> None:
+    """The SDK does not try again by itself: it would not hear what a later attempt says."""
+    service.faults.deaf = deaf
+    service.faults.fail_inputs("INTERNAL_FAILURE", times=2)
+    result = run(pytester, T4)
+    result.assert_outcomes(passed=2, failed=4)
+    assert len(names(ran)) == 6
+    assert service.count("AttemptRetry") == 0
+    assert way(service) == taken(request)
+    assert "Modal has lost the container" in said(result)
+
+
+@planes
+def test_the_service_fails_while_a_container_works(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path
+) -> None:
+    service.limits.crashes_of_input = 1
+    service.faults.lose(after=4)
+    result = run(pytester, T4)
+    result.assert_outcomes(passed=2, failed=4)
+    assert service.count("AttemptRetry") == 0
+    assert 6 <= len(names(ran)) <= 8, names(ran)
+
+
+@plane
+def test_the_service_fails_for_good(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path
+) -> None:
+    service.faults.fail_inputs("INTERNAL_FAILURE", times=500)
+    result = run(pytester, T4)
+    result.assert_outcomes(errors=6)
+    assert result.ret == 1
+    assert names(ran) == []
+    assert len(service.calls) == 4
+    assert "Modal has lost the container" in said(result)
+
+
+@plane
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
+def test_ends(pytester: pytest.Pytester, service: LoopbackModal, how: str) -> None:
+    """Killed, it has the call cancelled by its id, which an input plane's calls have as well."""
+    mark = pytester.path / "has-begun"
+    pytester.makepyfile(LONG.replace('pathlib.Path("has-begun")', f"pathlib.Path({str(mark)!r})"))
+    with Started(pytester, T4) as session:
+        assert until(mark.exists)
+        (rented,) = service.running
+        session.process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
+        service.wait_until(lambda: rented.current is None, 15)
+        assert session.end() == (2 if how == "Ctrl-C" else -signal.SIGKILL)
+    assert (service.count("FunctionCallCancel") > 0) == (how == "kill -9")
+    assert [entry.output is not None for entry in service.inputs] == [True]
+    assert ("1 passed" in session.text) == (how == "Ctrl-C")
+    assert service.running == [rented]
+
+
+@plane
+def test_more_than_a_message_holds(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    pytester.path.joinpath("weights.bin").write_bytes(bytes(range(256)) * 2**14)
+    pytester.makepyfile("""
+        import pathlib, pytest
+
+        @pytest.mark.gpu
+        def test_one(artifacts_dir):
+            data = pathlib.Path("weights.bin").read_bytes()
+            assert len(data) == 2**22
+            print("x" * 3_000_000)
+            (artifacts_dir / "copy.bin").write_bytes(data)
+    """)
+    run(pytester, T4).assert_outcomes(passed=1)
+    (copy,) = pytester.path.glob(".pytest_cache/d/remotegpu/artifacts/*/copy.bin")
+    assert copy.stat().st_size == 2**22
+    assert way(service) == (False, True)

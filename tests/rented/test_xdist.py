@@ -1,0 +1,189 @@
+"""``-n N`` with Modal: each process ships to containers of its own, all of one deployment."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from loopback import LoopbackModal
+from session.running import Started, run, said, until
+
+pytest.importorskip("xdist")
+
+T4 = "--remote=modal:T4"
+MIXED = """
+    import os, signal, time, warnings, pytest
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("number", range(4))
+    def test_passes(number, artifacts_dir):
+        (artifacts_dir / "from.txt").write_text(os.environ["MODAL_TASK_ID"])
+        time.sleep(0.5)
+
+    @pytest.mark.gpu
+    def test_fails(): assert 1 == 2
+
+    @pytest.mark.gpu
+    def test_crashes(): os.kill(os.getpid(), signal.SIGSEGV)
+
+    @pytest.mark.gpu
+    def test_skips(): pytest.skip("not today")
+
+    @pytest.mark.gpu
+    def test_warns(): warnings.warn("odd", UserWarning)
+
+    def test_here():
+        assert "MODAL_TASK_ID" not in os.environ
+"""
+
+
+def test_outcomes(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    """One session is shown, with one deployment and one bill."""
+    pytester.makepyfile(MIXED)
+    first = run(
+        pytester, "-n2", T4, "-rA", "--junitxml=j.xml", "--remote-json=run.json", "--durations=0"
+    )
+    text = said(first)
+    first.assert_outcomes(passed=6, failed=2, skipped=1, warnings=1)
+    assert first.ret == 1
+    assert text.count("] deployed rgpu-") == 1, text
+    assert len(service.deploys) == 1
+    assert [container.gpu for container in service.containers] == ["T4:1", "T4:1"]
+    tasks = {
+        path.read_text()
+        for path in pytester.path.glob(".pytest_cache/d/remotegpu/artifacts/*/from.txt")
+    }
+    assert tasks == {container.id for container in service.containers}
+    assert re.search(r"1 GPU +2 workers +8 tests", text), text
+    assert text.count("cost: at most") == 1
+    data = json.loads(pytester.path.joinpath("run.json").read_text())
+    bills = [worker["cost_usd"] for worker in data["workers"]]
+    assert len(bills) == 2
+    assert all(bills)
+    properties = [
+        float(one.get("value", ""))
+        for one in ET.parse(pytester.path / "j.xml").getroot().iter("property")  # noqa: S314
+        if one.get("name") == "remotegpu_cost_usd"
+    ]
+    assert max(properties) == pytest.approx(sum(bills), abs=1e-6)  # of the session; then the tests'
+    assert 0 < sum(properties) - max(properties) < sum(bills)
+    second = run(pytester, "-n2", T4)
+    second.assert_outcomes(passed=6, failed=2, skipped=1, warnings=1)
+    assert "deploys" not in said(second)
+    assert (len(service.deploys), len(service.containers)) == (1, 2)
+
+
+def test_a_container_goes(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    pytester.makepyfile(MIXED)
+    service.faults.lose(after=4)
+    result = run(pytester, "-n2", T4)
+    result.assert_outcomes(passed=6, failed=2, skipped=1, warnings=1)
+    assert "lost" in said(result)
+
+
+def test_the_first_failure_ends_it(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    pytester.makepyfile("""
+        import time, pytest
+
+        @pytest.mark.gpu
+        def test_fails(): assert 1 == 2
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("number", range(20))
+        def test_other(number): time.sleep(0.5)
+    """)
+    result = run(pytester, "-n2", T4, "-x")
+    assert result.ret == 2
+    found = result.parseoutcomes()
+    assert found["failed"] == 1
+    assert found.get("passed", 0) < 10
+    service.wait_until(lambda: all(each.current is None for each in service.running))
+
+
+def test_all_processes_share_the_cap(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    """What both together may cost at most is refused above it, not what each of them may."""
+    pytester.makepyfile("""
+        import time, pytest
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("number", range(4))
+        def test_one(number): time.sleep(0.3)
+    """)
+    # two workers of 3600 s come to 1.2 USD, one to 0.6
+    refused = run(pytester, "-n2", T4, "--remote-max-cost=0.9")
+    assert refused.ret == 4
+    assert "--remote-max-cost" in said(refused)
+    assert service.calls == []
+    allowed = run(pytester, "-n2", T4, "--remote-max-cost=1.3")
+    allowed.assert_outcomes(passed=4)
+    allowed.stdout.fnmatch_lines(["*cost: about $*of at most $1.20*"])
+
+
+def test_no_test_can_run(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    pytester.makepyfile(MIXED)
+    service.faults.build_failure = "ninja: build stopped: subcommand failed."
+    result = run(pytester, "-n2", T4)
+    result.assert_outcomes(passed=1, errors=8)
+    assert result.ret == 1
+    assert "ninja: build stopped" in said(result)
+
+
+def test_a_bad_token(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    pytester.makepyfile(MIXED)
+    service.faults.token = ("ak-other", "as-other")
+    result = run(pytester, "-n2", T4)
+    assert result.ret == 4
+    assert "modal token new" in said(result)
+    assert service.containers == []
+
+
+def test_a_card_that_is_too_old(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    pytester.mkpydir("flash_attn")
+    pytester.makepyfile("""
+        import flash_attn
+        import pytest
+
+        @pytest.mark.gpu
+        def test_one(): pass
+    """)
+    result = run(pytester, "-n2", T4)
+    assert result.ret == 4
+    assert "imports flash_attn" in said(result)
+    assert service.calls == []
+
+
+LONG = """
+    import pathlib, time, pytest
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("number", range(2))
+    def test_long(number):
+        pathlib.Path({folder!r}, f"has-begun-{{number}}").touch()
+        time.sleep(60)
+"""
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize("ephemeral", [False, True])
+def test_ends(
+    pytester: pytest.Pytester, service: LoopbackModal, how: str, *, ephemeral: bool
+) -> None:
+    """No work is left in a container, and with an app of the session alone no container."""
+    pytester.makepyfile(LONG.format(folder=str(pytester.path)))
+    more = ["--remote-ephemeral"] if ephemeral else []
+    with Started(pytester, "-n2", T4, *more) as session:
+        begun = [pytester.path / f"has-begun-{number}" for number in range(2)]
+        assert until(lambda: all(map(Path.exists, begun)))
+        number = signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL
+        session.process.send_signal(number)
+        assert session.end() == (2 if how == "Ctrl-C" else -number)
+        service.wait_until(lambda: all(each.current is None for each in service.running), 25)
+        if ephemeral:
+            service.wait_until(lambda: not service.running, 75)
+        assert until(lambda: not session.living())
