@@ -296,14 +296,15 @@ class Schedule:
     def worth(self) -> tuple[int, float]:
         """Say what a further worker is worth while machines are rented.
 
-        :return: how many modules wait; and the seconds of all tests that have no verdict, infinite
+        :return: how many modules wait of which no worker has anything; and the seconds of all tests that have no verdict, infinite
             where they are mere guesses.
         """
-        modules = {
+        held = {self._jobs[place].groups[0] for place in self._held if place in self._left}
+        waiting = {
             self._jobs[place].groups[0] for piece in self.waiting for place in piece.places()
         }
         known = bool(self._guessed) or not self._guesses(self._left)
-        return len(modules), self._expect(self._left) if known else float("inf")
+        return len(waiting - held), self._expect(self._left) if known else float("inf")
 
     def _expect(self, places: Iterable[int]) -> float:
         """Give the expected seconds of tests; guesses go by how long those took that are done."""

@@ -262,3 +262,11 @@ def test_guesses_become_known_by_what_is_done() -> None:
     schedule.take("0", [])
     schedule.done(0, 30.0)
     assert schedule.worth() == (2, 60.0)
+
+
+def test_a_module_that_a_worker_is_at_is_worth_no_further_one() -> None:
+    schedule = Schedule([Job(("a.py",)) for _ in range(4)], range(4), 4)
+    assert len(schedule.waiting) > 1
+    schedule.take("0", [])
+    assert schedule.waiting
+    assert schedule.worth() == (0, float("inf"))
