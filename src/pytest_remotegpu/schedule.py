@@ -296,8 +296,8 @@ class Schedule:
     def worth(self) -> tuple[int, float]:
         """Say what a further worker is worth while machines are rented.
 
-        :return: how many modules wait of which no worker has anything; and the seconds of all tests that have no verdict, infinite
-            where they are mere guesses.
+        :return: how many modules wait of which no worker has anything; and the seconds of all tests
+            that have no verdict, infinite where they are mere guesses.
         """
         held = {self._jobs[place].groups[0] for place in self._held if place in self._left}
         waiting = {
