@@ -114,14 +114,14 @@ def test_all_processes_share_the_cap(pytester: pytest.Pytester, service: Loopbac
         @pytest.mark.parametrize("number", range(4))
         def test_one(number): time.sleep(0.3)
     """)
-    # two workers of 3600 s come to 1.2 USD, one to 0.6
+    # two workers of 3600 s, with their ends and idle time, come to 1.21 USD, one to 0.61
     refused = run(pytester, "-n2", T4, "--remote-max-cost=0.9")
     assert refused.ret == 4
     assert "--remote-max-cost" in said(refused)
     assert service.calls == []
     allowed = run(pytester, "-n2", T4, "--remote-max-cost=1.3")
     allowed.assert_outcomes(passed=4)
-    allowed.stdout.fnmatch_lines(["*cost: about $*of at most $1.20*"])
+    allowed.stdout.fnmatch_lines(["*cost: about $*of at most $1.21*"])
 
 
 def test_no_test_can_run(pytester: pytest.Pytester, service: LoopbackModal) -> None:
