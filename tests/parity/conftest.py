@@ -15,7 +15,7 @@ import pytest
 import sshd
 
 from .cases import Case, whole
-from .legs import HAS_MODAL, MODAL, SSH
+from .legs import FAULT_LEGS, HAS_MODAL, MODAL, SSH
 from .running import HERE, PLAIN, Leg, Observation, Workspace
 
 collect_ignore = ["corpus"]
@@ -48,11 +48,16 @@ class Lab:
 
     def run(self, case: Case, leg: Leg, number: int) -> tuple[Observation, ...]:
         """Run a case in a folder whose name is as long as all others: nothing is cut elsewhere."""
+        workspace = Workspace.make(self.base / f"{number:04}", case.project)
+        return case.run(workspace, self.equipped(leg))
+
+    def equipped(self, leg: Leg) -> Leg:
+        """Give a leg with the variables that lead to the server or service started for it."""
         if leg == SSH and self.ssh is not None:
-            leg = replace(leg, environment=(*leg.environment, ("PATH", self.ssh)))
+            return replace(leg, environment=(*leg.environment, ("PATH", self.ssh)))
         if leg == MODAL:
-            leg = replace(leg, environment=(*leg.environment, *self.modal.items()))
-        return case.run(Workspace.make(self.base / f"{number:04}", case.project), leg)
+            return replace(leg, environment=(*leg.environment, *self.modal.items()))
+        return leg
 
     def results(self, case: Case, leg: Leg = PLAIN) -> tuple[Observation, ...]:
         """Give the results of a case, one per step; the pool's queue is not waited for."""
@@ -69,7 +74,9 @@ class Lab:
         """Start what the selected tests are going to ask for, in their order."""
         for item in items:
             given = params(item)
-            if "leg" in given and (given["leg"] != SSH or self.ssh is not None):
+            if not given.keys() & {"case", "project"}:
+                continue
+            if given["leg"] != SSH or self.ssh is not None:
                 case = given["case"] if "case" in given else whole(given["project"])
                 for leg in (PLAIN, given["leg"].plain, given["leg"]):
                     self.start(case, leg)
@@ -79,6 +86,13 @@ def params(item: pytest.Item) -> dict[str, Any]:
     """Give a test's parameters."""
     callspec = getattr(item, "callspec", None)
     return {} if callspec is None else callspec.params
+
+
+@pytest.fixture(scope="module", params=FAULT_LEGS, ids=lambda leg: leg.name)
+def leg(request: pytest.FixtureRequest) -> Leg:
+    """Give each way on which a far side that goes wrong is tried."""
+    leg: Leg = request.param
+    return leg
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,9 @@ SSH = Leg("ssh", ("--remote=ssh:gpubox",), far_roots=SENT)
 HAS_MODAL = importlib.util.find_spec("modal") is not None
 
 # The laboratory starts the service, and says where it is.
-MODAL = Leg("modal", ("--remote=modal:T4",), far_roots=SENT)
+# Its containers get no variable that is not named.
+TOLD = "PARITY_FOLDER\nBREAK"
+MODAL = Leg("modal", ("--remote=modal:T4", "-o", f"remotegpu_env={TOLD}"), far_roots=SENT)
 
 # One request with the order out, a stream back, small items meanwhile.
 MODAL_SHAPED = Leg("modal-shaped", ("--remote=onerequest",), far_roots=SENT)
@@ -55,6 +57,16 @@ FAR_CASES = ("keyword", "marker", "ids", "failed and new ones", "collection", "b
 CARDS = Leg("local", ("--remote=local",))
 
 WHOLE = "PARITY_WHOLE" in os.environ
+
+# The legs on which pytest's own options are tried, and the names of the cases; None stands for all.
+CASE_LEGS: dict[Leg, tuple[str, ...] | None] = {
+    LOCAL: None,
+    FAR: FAR_CASES,
+    MODAL: None if WHOLE else (),
+}
+
+# The legs on which a far side breaks, crashes, speaks, and has other parameters.
+FAULT_LEGS = (LOCAL, MODAL) if WHOLE and HAS_MODAL else (LOCAL,)
 
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {

@@ -229,6 +229,7 @@ class Workspace:
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": str(self.root / "plugin"),
             "PARITY_OUT": str(self.root / "out"),
+            "PARITY_FOLDER": str(self.folder),
             "PYTEST_DEBUG_TEMPROOT": str(self.root / "tmp"),
             **self.project.environment,
             **dict(leg.environment),

@@ -10,8 +10,7 @@ import pytest
 from .cases import Case
 from .compare import differences, explain
 from .conftest import Lab
-from .legs import LOCAL
-from .running import LOOK, PLAIN, Observation, Project, Workspace
+from .running import LOOK, PLAIN, Leg, Observation, Project, Workspace
 
 
 def outcomes(seen: Observation) -> dict[str, str]:
@@ -25,8 +24,8 @@ def outcomes(seen: Observation) -> dict[str, str]:
     return found
 
 
-def test_live_objects_on_reports(lab: Lab) -> None:
-    (seen,) = lab.results(Case("live", Project("live")), LOCAL)
+def test_live_objects_on_reports(lab: Lab, leg: Leg) -> None:
+    (seen,) = lab.results(Case("live", Project("live")), leg)
     assert outcomes(seen) == {
         "test_xfail": "skipped",
         "test_passes": "passed",
@@ -39,10 +38,10 @@ def test_live_objects_on_reports(lab: Lab) -> None:
 
 
 @pytest.fixture
-def broken_far(lab: Lab, request: pytest.FixtureRequest) -> Observation:
+def broken_far(lab: Lab, leg: Leg, request: pytest.FixtureRequest) -> Observation:
     """Give a run in which the named part of the project can't be loaded on the far side."""
     project = Project("hostonly", environment={"BREAK": request.param})
-    (seen,) = lab.results(Case(f"far {request.param}", project), LOCAL)
+    (seen,) = lab.results(Case(f"far {request.param}", project), leg)
     return seen
 
 
@@ -70,10 +69,12 @@ def test_far_file_cannot_be_imported(broken_far: Observation) -> None:
 
 
 @pytest.fixture(scope="module")
-def crashed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Observation, Counter[str]]:
+def crashed(
+    lab: Lab, leg: Leg, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Observation, Counter[str]]:
     """Give a run with crashing tests, and how often each test really began."""
     workspace = Workspace.make(tmp_path_factory.mktemp("crash") / "0000", Project("crash"))
-    seen = workspace.run(LOCAL)
+    seen = workspace.run(lab.equipped(leg))
     return seen, Counter((workspace.folder / "runs.txt").read_text().split())
 
 
@@ -124,10 +125,10 @@ def test_a_worker_does_not_become_a_controller(tmp_path: Path) -> None:
     assert "SESSION worker" not in seen.output
 
 
-def test_unittest_subtests(lab: Lab) -> None:
+def test_unittest_subtests(lab: Lab, leg: Leg) -> None:
     """A plain run writes their progress into the test's own captured output, which is no model."""
     case = Case("sub-tests of unittest", Project("subunit"))
-    (plain,), (other,) = (lab.results(case, leg) for leg in (PLAIN, LOCAL))
+    (plain,), (other,) = (lab.results(case, one) for one in (PLAIN, leg))
     found = [
         difference
         for difference in differences(plain, other)
@@ -140,19 +141,19 @@ def test_unittest_subtests(lab: Lab) -> None:
         assert kinds == {"passed": 6, "failed": 2}
 
 
-def test_a_far_test_ends_the_session(lab: Lab) -> None:
+def test_a_far_test_ends_the_session(lab: Lab, leg: Leg) -> None:
     """Plainly, the exception cuts the hooks of that item short; far away they are gone through."""
     case = Case("exit", Project("leaves"), order="exact")
-    (plain,), (other,) = (lab.results(case, leg) for leg in (PLAIN, LOCAL))
+    (plain,), (other,) = (lab.results(case, one) for one in (PLAIN, leg))
     found = [d for d in differences(plain, other, case.order) if d.field != "hooks"]
     assert not found, explain(found)
     assert other.status == 7
 
 
-def test_asyncio_loops(lab: Lab) -> None:
+def test_asyncio_loops(lab: Lab, leg: Leg) -> None:
     pytest.importorskip("pytest_asyncio", reason="needs: pip install pytest-asyncio")
     case = Case("event loops", Project("asyncs"))
-    (plain,), (other,) = (lab.results(case, leg) for leg in (PLAIN, LOCAL))
+    (plain,), (other,) = (lab.results(case, one) for one in (PLAIN, leg))
     assert plain.status == 0, plain.output
     assert differences(plain, other) == []
 

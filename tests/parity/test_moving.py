@@ -9,16 +9,15 @@ import pytest
 
 from .cases import Case
 from .conftest import Lab
-from .legs import LOCAL
-from .running import Observation, Project, Report
+from .running import Leg, Observation, Project, Report
 
 MOVING = Case("moving", Project("moving", environment={"PYTHONHASHSEED": "random"}))
 
 
 @pytest.fixture(scope="module")
-def seen(lab: Lab) -> Observation:
+def seen(lab: Lab, leg: Leg) -> Observation:
     """Give what the run of moving parameters reported."""
-    (seen,) = lab.results(MOVING, LOCAL)
+    (seen,) = lab.results(MOVING, leg)
     return seen
 
 

@@ -9,7 +9,7 @@ import sshd
 from .cases import CASES, Case, whole
 from .compare import differences, explain, shipping
 from .conftest import Lab
-from .legs import FAR, FAR_CASES, HAS_MODAL, LEGS, LOCAL, MODAL, SSH
+from .legs import CASE_LEGS, HAS_MODAL, LEGS, MODAL, SSH
 from .projects import PROJECTS
 from .running import PLAIN, Leg, Project
 
@@ -20,16 +20,18 @@ def name(value: Project | Leg | Case) -> str:
 
 
 NO_SERVER = sshd.why_not()
+
+
+def needs(leg: Leg) -> list[pytest.MarkDecorator]:
+    """Give the marks that skip a leg where this host lacks its far side."""
+    return [
+        pytest.mark.skipif(leg == SSH and NO_SERVER != "", reason=NO_SERVER),
+        pytest.mark.skipif(leg == MODAL and not HAS_MODAL, reason="needs Modal's client"),
+    ]
+
+
 PAIRS = [
-    pytest.param(
-        project,
-        leg,
-        id=f"{project.name}-{leg.name}",
-        marks=[
-            pytest.mark.skipif(leg == SSH and NO_SERVER != "", reason=NO_SERVER),
-            pytest.mark.skipif(leg == MODAL and not HAS_MODAL, reason="needs Modal's client"),
-        ],
-    )
+    pytest.param(project, leg, id=f"{project.name}-{leg.name}", marks=needs(leg))
     for project in PROJECTS
     for leg, names in LEGS.items()
     if names is None or project.name in names
@@ -42,10 +44,10 @@ def test_project(lab: Lab, project: Project, leg: Leg) -> None:
 
 
 CASES_OF_LEGS = [
-    pytest.param(case, leg, id=f"{case.name}-{leg.name}")
-    for leg in (LOCAL, FAR)
+    pytest.param(case, leg, id=f"{case.name}-{leg.name}", marks=needs(leg))
+    for leg, names in CASE_LEGS.items()
     for case in CASES
-    if leg == LOCAL or case.name in FAR_CASES
+    if names is None or case.name in names
 ]
 
 

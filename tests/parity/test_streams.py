@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from .legs import LOCAL
-from .running import LEFT_OUT, Project, Workspace
+from .conftest import Lab
+from .running import LEFT_OUT, Leg, Project, Workspace
 
 SECONDS = 60.0
 # The far test draws its bar, and waits after each stroke until that was seen.
@@ -31,10 +31,11 @@ class Heard:
     log: str
 
 
-def listen(folder: Path, options: list[str], signals: Mapping[str, str]) -> Heard:
+def listen(leg: Leg, folder: Path, options: list[str], signals: Mapping[str, str]) -> Heard:
     """Run the talking project, making a file as soon as its text was read from the screen.
 
     Args:
+        leg: the way to run it, with what it needs.
         folder: where to put the copy.
         options: pytest's options.
         signals: the text that has to be read before, by the name of the file to make.
@@ -42,9 +43,9 @@ def listen(folder: Path, options: list[str], signals: Mapping[str, str]) -> Hear
     workspace = Workspace.make(folder / "0000", Project("talk"))
     log = folder / "log.txt"
     with subprocess.Popen(
-        [*workspace.command(LOCAL, options), f"--log-file={log}", "--log-file-level=DEBUG"],
+        [*workspace.command(leg, options), f"--log-file={log}", "--log-file-level=DEBUG"],
         cwd=workspace.cwd,
-        env=workspace.environment(LOCAL),
+        env=workspace.environment(leg),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -63,18 +64,22 @@ def listen(folder: Path, options: list[str], signals: Mapping[str, str]) -> Hear
 
 
 @pytest.fixture(scope="module")
-def spoken(tmp_path_factory: pytest.TempPathFactory) -> Heard:
+def spoken(lab: Lab, leg: Leg, tmp_path_factory: pytest.TempPathFactory) -> Heard:
     """Give a run with `-s`."""
     folder = tmp_path_factory.mktemp("spoken")
-    return listen(folder, ["-s", "-v", *LEFT_OUT], {"heard": "line one\n", **BARS})
+    return listen(
+        lab.equipped(leg), folder, ["-s", "-v", *LEFT_OUT], {"heard": "line one\n", **BARS}
+    )
 
 
 @pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory) -> Heard:
+def logged(lab: Lab, leg: Leg, tmp_path_factory: pytest.TempPathFactory) -> Heard:
     """Give a run with `log_cli`."""
     options = ["-v", "-o", "log_cli=true", "-o", "log_cli_level=INFO", *LEFT_OUT]
     folder = tmp_path_factory.mktemp("logged")
-    return listen(folder, options, dict.fromkeys(["heard", *BARS], "epoch 1 done"))
+    return listen(
+        lab.equipped(leg), folder, options, dict.fromkeys(["heard", *BARS], "epoch 1 done")
+    )
 
 
 def test_output_is_live(spoken: Heard) -> None:

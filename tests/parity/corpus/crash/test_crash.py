@@ -8,7 +8,7 @@ import signal
 import pytest
 
 gpu = pytest.mark.gpu
-RUNS = pathlib.Path(__file__).with_name("runs.txt")
+RUNS = pathlib.Path(os.environ["PARITY_FOLDER"], "runs.txt")
 
 
 def note(name):

@@ -3,7 +3,7 @@
 import os
 import pathlib
 
-MARK = pathlib.Path(__file__).with_name("first.pid")
+MARK = pathlib.Path(os.environ["PARITY_FOLDER"], "first.pid")
 
 
 def is_first():

@@ -1,6 +1,7 @@
 """Says things and waits until somebody has heard them."""
 
 import logging
+import os
 import pathlib
 import sys
 import time
@@ -8,7 +9,7 @@ import time
 import pytest
 
 log = logging.getLogger("app")
-HEARD = pathlib.Path(__file__).with_name("heard")
+HEARD = pathlib.Path(os.environ["PARITY_FOLDER"], "heard")
 
 
 def wait_for(name):
