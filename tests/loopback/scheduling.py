@@ -209,7 +209,7 @@ class Scheduler:
         await self._faults.schedule(definitions(pool.function, self._world))
         container.definition = self._faults.first_available(definitions(pool.function, self._world))
         app = self._world.apps[container.function.app_id]
-        if not container.draining and app.live:
+        if not container.draining and app.live and pool.pending:  # else nobody needs it any more
             assert self.launcher is not None
             built = self._images.built(container.definition.image_id)
             described = layout(self._world, app)

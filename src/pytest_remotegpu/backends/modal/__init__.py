@@ -115,9 +115,10 @@ class Courier(StdioChannel):
             self._backend.take_rates(said["rates"], said["workspace"])
         elif "ended" in said:
             self._diagnosis = said["ended"]
-        elif "container" in said:
-            self._container = said["container"]
+        elif "call" in said:
             self._call = (*self._call[:2], said["call"])
+        if "container" in said:
+            self._container = said["container"]
             self._backend.deployed()
         if "ready" in said or "end" in said:
             self._settled.set()

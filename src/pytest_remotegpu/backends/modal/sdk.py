@@ -15,12 +15,13 @@ import importlib.util
 import io
 import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["TESTED", "harden", "load"]
+__all__ = ["TESTED", "harden", "load", "note_calls"]
 
 TESTED: Final = ((1, 6), (1, 7))
 """The first minor version of the SDK that this was tried with, and the first that it was not."""
@@ -104,6 +105,29 @@ def harden() -> None:
             f"({error}); please report this, and install another version meanwhile: "
             "python -m pip install modal==1.6.4"
         ) from None
+
+
+def note_calls(note: Callable[[str], None]) -> None:
+    """Have the SDK of this process tell which id the service has given to a call, once it has.
+
+    A call that is streamed has no such place, and can't be cancelled without its id. What a
+    container says of it comes late, or never, and need not be true.
+
+    :param note: is given the id; an empty one for a call through an input plane, which has none
+        that this side could know. Called in a thread of the SDK's.
+    """
+    from modal import _functions  # noqa: PLC0415 -- late: it takes a third of a second
+
+    def noted(create: Callable[..., Any]) -> Any:
+        async def noting(*args: Any, **named: Any) -> Any:
+            made = await create(*args, **named)
+            note(str(getattr(made, "function_call_id", "")))
+            return made
+
+        return staticmethod(noting)
+
+    for kind in (_functions._Invocation, _functions._InputPlaneInvocation):  # noqa: SLF001 -- see the top
+        setattr(kind, "create", noted(kind.create))  # noqa: B010 -- mypy knows it as a method
 
 
 def _replace(error_type: type[Exception]) -> None:
