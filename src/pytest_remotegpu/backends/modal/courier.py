@@ -87,6 +87,7 @@ class Courier:
         self._asking = threading.Lock()
         self._asks = False
         self._made = threading.Event()
+        self._refused = False
         self._leaving = threading.Lock()
         self._nonce = ""
         self._over = threading.Event()
@@ -174,8 +175,7 @@ class Courier:
             for chunk in self._function.remote_gen(line + b"\n" + first):
                 self._take(chunk)
         except Exception as error:
-            self._asks = self._made.is_set()  # else the service has refused to make a call
-            self._made.set()
+            self._refused = not self._made.is_set()
             kinds = tuple(getattr(self._modal.exception, name) for name in HAD)
             if isinstance(error, kinds) or container.CLAIMED in str(error):
                 tell(gone=True)
@@ -219,9 +219,9 @@ class Courier:
             self._last, self._writes = time.monotonic(), False
 
     def _greet(self, greeting: dict[str, Any]) -> None:
-        """Take in a container's first words; of the call's id they count where nobody else knows it.
+        """Take in a container's first words, of which the call's id counts where none is known.
 
-        What has that id is cancelled by this user's rights.
+        For what has that id is cancelled by this user's rights.
         """
         if self._heard.is_set():
             self._lose(f"container {self._container} has greeted twice")
@@ -343,6 +343,9 @@ class Courier:
 
         :param done: is told what was done, and how many containers there are if none has greeted.
         """
+        if self._refused:
+            done.update(cancelled=True, containers=0)
+            return
         with contextlib.suppress(Exception):  # then it is not known to have ended
             self._made.wait()
             if self._call:
