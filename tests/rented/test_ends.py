@@ -126,6 +126,24 @@ def test_a_call_that_no_container_took(
     assert (data["cost"]["total"] > 0) == (refused == "cancellation")
 
 
+def test_a_preempted_container_is_not_there_and_the_one_after_it_is(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    begun = pytester.path / "has-begun"
+    pytester.makepyfile(LONG.replace('pathlib.Path("has-begun")', f"pathlib.Path({str(begun)!r})"))
+    with Started(pytester, T4) as session:
+        assert until(begun.exists)
+        begun.unlink()
+        service.preempt(service.running[0])
+        assert until(begun.exists)
+        session.process.send_signal(signal.SIGINT)
+        assert session.end() == 2
+        text = session.text
+    assert "left running: 1 machine without work, paid for until" in text, text
+    service.wait_until(lambda: all(each.current is None for each in service.running), 15)
+    assert len(service.running) == 1
+
+
 def worker(task: str) -> list[int]:
     """List the processes of a container's worker."""
     found = []
@@ -166,3 +184,17 @@ def test_an_interrupted_session_says_what_stays(
     assert "left running: 1 machine without work, paid for until" in text
     assert ("modal-1 had not ended 6 s after Ctrl-C: it was cut off" in text) == (how == "frozen")
     service.wait_until(lambda: all(each.current is None for each in service.running), 15)
+
+
+def test_the_way_out_of_a_wait_can_be_typed(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    service.faults.no_capacity = {"L4", "H100"}
+    pytester.makepyfile(
+        ONE
+        + "\n\n@pytest.mark.gpu(2, type='H100')\ndef test_two(): pass\n"
+        + "\n\n@pytest.mark.gpu(2)\ndef test_three(): pass\n"
+    )
+    text = said(run(pytester, "--remote=modal:L4", "--remote-wait=2"))
+    assert text.count("name further cards, such as --remote=modal:L4,T4, or wait longer") >= 2
+    assert 'in the mark, such as gpu(2, type=["H100", "T4"]), or wait longer' in text

@@ -47,6 +47,8 @@ def over(**more: object) -> dict[str, object]:
         ((ASKED, greeted()), True, False, True),
         ((ASKED, greeted(), {"gone": True}, over()), True, None, True),
         ((ASKED, {"gone": True}, over()), True, None, True),
+        ((ASKED, greeted(), {"moved": "ta-2"}, over()), True, True, True),
+        ((ASKED, {"moved": "ta-2"}, over()), True, True, True),
         ((ASKED, over(containers=0)), True, None, False),
         ((ASKED, over(containers=0)), False, None, False),
         ((ASKED, over(containers=2)), True, False, True),
@@ -81,6 +83,15 @@ def test_a_machine_is_left_once_and_as_its_last_call_has_left_it() -> None:
 def test_a_window_is_one_that_the_service_takes(idle: float) -> None:
     assert 2 <= window(idle) <= 3600
     assert abs(window(idle) - idle) <= 0.5 or not 2 <= idle <= 3600
+
+
+def test_a_container_that_follows_a_preempted_one_is_paid_for_until_it_ends() -> None:
+    """It was given the call, could not begin it, and stays as any other without work."""
+    found = stay(ASKED, greeted("ta-1"), {"moved": "ta-2"}, over())
+    assert (found.rental.machine, found.rental.stays) == ("ta-2", True)
+    after = stay(ASKED, greeted("ta-2"), over())
+    after.ended += 30
+    assert [each.machine for each in left([found, after], 60.0, NOW + 40)] == ["ta-2"]
 
 
 def test_the_words() -> None:

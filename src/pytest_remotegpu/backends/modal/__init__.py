@@ -311,6 +311,7 @@ class Modal:
             "claims": f"{app}{deploying.CLAIMS}",
             "nonce": secrets.token_hex(16),
             "gpu": gpu,
+            "further": spec.further(types, shape),
             "env": dict(shape.env),
             "left": max(limit - (time.monotonic() - self._asked), 1.0) if self._asked else limit,
             "asked": time.time() if self._asked else 0.0,

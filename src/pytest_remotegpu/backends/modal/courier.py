@@ -44,6 +44,8 @@ ENDING: Final = 3.0
 """Seconds to tell the service and a container that nothing is needed any more."""
 CALL: Final = re.compile(r"fc-[A-Za-z0-9]+", re.ASCII)
 """The id of a call, where a container has to be asked for it."""
+SECOND: Final = re.compile(re.escape(container.IDLES) + r"([\w-]{1,64})", re.ASCII)
+"""Finds the name of a container that was given a call which another one had begun."""
 HAD: Final = ("InternalFailure", "FunctionTimeoutError", "OutputExpiredError")
 """Errors of the SDK's that a call has only once a container was at it."""
 
@@ -177,7 +179,10 @@ class Courier:
         except Exception as error:
             self._refused = not self._made.is_set()
             kinds = tuple(getattr(self._modal.exception, name) for name in HAD)
-            if isinstance(error, kinds) or container.CLAIMED in str(error):
+            if container.CLAIMED in str(error):
+                found = SECOND.search(str(error))
+                tell(moved=found[1]) if found else tell(gone=True)
+            elif isinstance(error, kinds):
                 tell(gone=True)
             raise
 
@@ -249,8 +254,9 @@ class Courier:
                     f"no container with {card} has started within {order['wait']:g} s"
                     " (--remote-wait)"
                 )
-                fix = f"Modal has none free: name further cards, such as modal:{card},L4, or wait"
-                self.leave(trouble.Trouble("infra", what, f"{fix} longer"))
+                ways = [*filter(None, [order["further"]]), "wait longer"]
+                fix = f"Modal has none free: {', or '.join(ways)}"
+                self.leave(trouble.Trouble("infra", what, fix))
             say(f"waits for a container with {card} ({waited:.0f} s)")
 
         looked = time.monotonic()

@@ -64,6 +64,8 @@ class Stay:
             rental.began = max(min(now - age, now), asked)
         elif "gone" in said:
             rental.had, rental.stays, self.gone = True, False, True
+        elif "moved" in said:  # it is gone, and another one is there in its place
+            rental.had, rental.machine = True, said["moved"]
         elif "left" in said:
             self.end, self.ended = said["left"], date
             self._count(now)
