@@ -9,9 +9,11 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpclib import Status
+from modal_proto import api_pb2
 
 from loopback import LoopbackModal
 from session.running import LONG, Started, run, said, until
@@ -198,3 +200,78 @@ def test_the_way_out_of_a_wait_can_be_typed(
     text = said(run(pytester, "--remote=modal:L4", "--remote-wait=2"))
     assert text.count("name further cards, such as --remote=modal:L4,T4, or wait longer") >= 2
     assert 'in the mark, such as gpu(2, type=["H100", "T4"]), or wait longer' in text
+
+
+@pytest.mark.parametrize("limit", ["--remote-wait=2", "--remote-run-timeout=6"])
+def test_an_app_of_the_session_ends_where_that_is_cut_off(
+    pytester: pytest.Pytester, service: LoopbackModal, limit: str
+) -> None:
+    """At once, and not only where the service misses its client."""
+    if "wait" in limit:
+        service.faults.no_capacity = {"T4"}
+    pytester.makepyfile("""
+        import signal, time, pytest
+
+        @pytest.mark.gpu
+        def test_one():
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+            time.sleep(60)
+    """)
+    result = run(pytester, T4, "--remote-ephemeral", limit)
+    assert result.ret == 1
+    assert [app.name for app in service.apps if app.live] == []
+    service.wait_until(lambda: not service.running, 5)
+    result.stdout.fnmatch_lines(["left running: nothing"])
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
+def test_an_app_of_the_session_ends_with_it(
+    pytester: pytest.Pytester, service: LoopbackModal, how: str
+) -> None:
+    begun = pytester.path / "has-begun"
+    pytester.makepyfile(LONG.replace('pathlib.Path("has-begun")', f"pathlib.Path({str(begun)!r})"))
+    with Started(pytester, T4, "--remote-ephemeral") as session:
+        assert until(begun.exists)
+        session.process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
+        session.end()
+        service.wait_until(lambda: not any(app.live for app in service.apps), 10)
+    service.wait_until(lambda: not service.running, 5)
+
+
+# whose call it is
+
+
+@pytest.mark.parametrize("service", [False, True], ids=["control", "input"], indirect=True)
+@pytest.mark.parametrize("named", ["fc-0other", "ap-1; rm", "theirs"])
+def test_a_container_that_names_the_call_of_another_one(
+    pytester: pytest.Pytester, service: LoopbackModal, named: str
+) -> None:
+    """What the service has said of it counts; and no name that is none is ever sent."""
+    begun = pytester.path / "has-begun"
+
+    def tamper(chunk: Any) -> Any:
+        if chunk.data_format == api_pb2.DATA_FORMAT_CBOR and b'"call": "fc-' in chunk.data:
+            found = re.search(rb'"call": "(fc-[^"]*)"', chunk.data)
+            assert found is not None
+            name = named.encode().ljust(len(found[1]), b"x")
+            data = chunk.data.replace(found[1], name)
+            return api_pb2.DataChunk(index=chunk.index, data=data, data_format=chunk.data_format)
+        return chunk
+
+    service.faults.tamper_chunk = tamper
+    pytester.makepyfile(LONG.replace('pathlib.Path("has-begun")', f"pathlib.Path({str(begun)!r})"))
+    with Started(pytester, T4) as session:
+        assert until(begun.exists)
+        session.process.send_signal(signal.SIGKILL)
+        session.end()
+        service.wait_until(lambda: all(entry.output is not None for entry in service.inputs), 60)
+    cancelled = [
+        record.request.function_call_id
+        for record in service.requests
+        if record.method == "FunctionCallCancel"
+    ]
+    mine = [call.id for call in service.calls]
+    if service.count("AttemptStart"):  # nobody else could know it
+        assert all(each.startswith("fc-0other") for each in cancelled)
+    else:
+        assert cancelled == mine

@@ -219,7 +219,7 @@ class Modal:
         self._deployed = False
         self._spare: Courier | None = None
         # tests may change it; and what the SDK tells of a build should not be cut in lines
-        self._variables = {**os.environ, "COLUMNS": WIDE}
+        self._variables = {**os.environ, "COLUMNS": WIDE, "MODAL_LOGS_TIMEOUT": "1"}
         self._rates = rates.known(self._variables, _today())
         self._asks_rates = rates.due(self._rates, _today())
         self._losses = Losses()

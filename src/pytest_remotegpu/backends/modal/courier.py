@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
@@ -362,6 +363,7 @@ class Courier:
 
     def _end_app(self, done: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):  # it ends by itself, once this process is silent
+            logging.getLogger("modal-client").setLevel(logging.ERROR)  # nobody misses its last logs
             self._until.close()
             done["app"] = True
 
