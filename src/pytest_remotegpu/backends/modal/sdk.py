@@ -115,6 +115,7 @@ def note_calls(note: Callable[[str], None]) -> None:
 
     :param note: is given the id; an empty one for a call through an input plane, which has none
         that this side could know. Called in a thread of the SDK's.
+    :raises UsageError: where this version of the SDK has no such places.
     """
     from modal import _functions  # noqa: PLC0415 -- late: it takes a third of a second
 
@@ -126,7 +127,15 @@ def note_calls(note: Callable[[str], None]) -> None:
 
         return staticmethod(noting)
 
-    for kind in (_functions._Invocation, _functions._InputPlaneInvocation):  # noqa: SLF001 -- see the top
+    names = ("_Invocation", "_InputPlaneInvocation")
+    lacking = [name for name in names if not hasattr(getattr(_functions, name, None), "create")]
+    if lacking:
+        raise UsageError(
+            f"modal {importlib.metadata.version('modal')} does not tell the id of a call "
+            f"({', '.join(lacking)}), without which it can't be cancelled; please report this, and "
+            "install another version meanwhile: python -m pip install modal==1.6.4"
+        )
+    for kind in (getattr(_functions, name) for name in names):
         setattr(kind, "create", noted(kind.create))  # noqa: B010 -- mypy knows it as a method
 
 
