@@ -17,7 +17,7 @@ import pytest
 
 from pytest_remotegpu import selection, terminal
 from pytest_remotegpu.advice import Refusal
-from pytest_remotegpu.backends.base import Backend, Environment, Tells
+from pytest_remotegpu.backends.base import Backend, Environment, Leaves, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Said, Worker
@@ -465,6 +465,10 @@ class FarSide:
                 self._turn()
                 if replay:
                     self.replayer.replay_ready()
+        for worker in controller.living():
+            self.summary.note(
+                f"{worker.name} had not ended {grace + 1:g} s after Ctrl-C: it was cut off"
+            )
 
     def close(self) -> None:
         """Leave no worker behind."""
@@ -477,6 +481,11 @@ class FarSide:
         if self.controller is not None:
             self.controller.close()
             self._pass_on_words()
+            if isinstance(self.backend, Leaves):
+                found = self.backend.left()
+                self.summary.left = [
+                    (each.of, each.machine, each.until, each.sure) for each in found
+                ]
         self.summary.workers = self.spending.close()
         self.summary.rents = self.spending.rents
         self._shipping.remember()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from pytest_remotegpu import cost
+from pytest_remotegpu import cost, remains
 from pytest_remotegpu.cost import WorkerCost
 from pytest_remotegpu.gpu import Shape
 
@@ -91,6 +91,9 @@ class RunSummary:
     :ivar rents: whether workers are paid for, be the price known or not.
     :ivar worst: the most that the run was expected to cost, in USD; ``None`` where nobody knew.
     :ivar more: what else the run as data is to hold, by its key there; values that JSON can carry.
+    :ivar left: the machines that are still paid for, or may be: by which name they are ended,
+        what each is called, until when it stays (seconds since the epoch) and whether it is known
+        to be there, without work; ``None`` where nobody knows of any such thing.
     :ivar phases: the parts of the run, in the order in which they were noticed.
     :ivar began: when the session did, in seconds since the epoch.
     """
@@ -115,6 +118,7 @@ class RunSummary:
     rents: bool = False
     worst: float | None = None
     more: dict[str, Any] = field(default_factory=dict)
+    left: list[tuple[str, str, float, bool]] | None = None
     phases: list[Phase] = field(default_factory=list)
     began: float = field(default_factory=time.time)
 
@@ -222,6 +226,8 @@ class RunSummary:
         self.rents = self.rents or other.rents
         self.worst = other.worst if self.worst is None else self.worst
         self.more = {**other.more, **self.more}
+        if other.left is not None:
+            self.left = [*(self.left or ()), *other.left]
         for phase in other.phases:
             self.phase(phase.who, phase.name, phase.start + later, phase.seconds)
 
@@ -244,11 +250,7 @@ class RunSummary:
             yield f"on {self.where}{cards}" + ("" if self.real else " (no GPU was used)")
         if self.real:
             yield from (f"with {software}" for software in self.software)
-        price_words = cost.words(self.workers, self.worst)
-        if price_words:
-            yield f"cost: {price_words}"
-        elif self.rents and self.workers:
-            yield f"cost: not known: {cost.lacking({each.shape for each in self.workers})}"
+        yield from self._money_lines()
         if self.commit:
             commit, dirty, digest = self.commit.partition("-dirty-")
             yield f"commit {commit[:12]}" + (f" with changes {digest}" if dirty else "")
@@ -262,6 +264,15 @@ class RunSummary:
         for grown, nodeid in self.leaks:
             yield f"note: GPU memory grew by {_size(grown)} in {nodeid} and stayed"
         yield from (f"cause: {text}" for text in self.causes)
+
+    def _money_lines(self) -> Iterable[str]:
+        price_words = cost.words(self.workers, self.worst)
+        if price_words:
+            yield f"cost: {price_words}"
+        elif self.rents and self.workers:
+            yield f"cost: not known: {cost.lacking({each.shape for each in self.workers})}"
+        if self.left is not None and self.workers:
+            yield from remains.words(self.left)
 
     def _artifact_lines(self) -> Iterable[str]:
         if self.artifacts:

@@ -151,7 +151,7 @@ class Admin:
         )
         return api_pb2.FunctionStats(
             backlog=unfinished - busy,
-            num_total_tasks=sum(each.exit is None for each in running),
+            num_total_tasks=sum(each.exit is None and each.pid is not None for each in running),
             num_running_inputs=busy,
         )
 

@@ -181,11 +181,11 @@ class Faults:
                 return definition
         return ranked[0]
 
-    async def schedule(self, ranked: list[Message]) -> None:
-        """Wait as long as a container has to wait for its machine."""
+    async def schedule(self, ranked: list[Message], given_up: Callable[[], bool]) -> None:
+        """Wait as long as a container has to wait for its machine, or somebody waits for it."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        while not self._closing:
+        while not self._closing and not given_up():
             delay = self.start_delay
             types = {each.resources.gpu_config.gpu_type for each in ranked}
             if delay is not None and not types <= self.no_capacity:

@@ -206,10 +206,12 @@ class Scheduler:
         self._jobs.spawn(self._live(pool, container))
 
     async def _live(self, pool: Pool, container: Container) -> None:
-        await self._faults.schedule(definitions(pool.function, self._world))
+        await self._faults.schedule(
+            definitions(pool.function, self._world), lambda: container.draining
+        )
         container.definition = self._faults.first_available(definitions(pool.function, self._world))
         app = self._world.apps[container.function.app_id]
-        if not container.draining and app.live:
+        if not container.draining and app.live and pool.pending:  # else nobody needs it any more
             assert self.launcher is not None
             built = self._images.built(container.definition.image_id)
             described = layout(self._world, app)

@@ -96,3 +96,27 @@ def test_what_is_given_has_what_was_asked_for(
 def test_each_name_is_known_in_any_case(name: str) -> None:
     assert spec.parse(name.lower()) == spec.parse(name)
     assert len(spec.parse(f"{name},{name}")) == 1
+
+
+@pytest.mark.parametrize(
+    ("rest", "shape", "words"),
+    [
+        ("T4", Shape(1), "such as --remote=modal:T4,L4"),
+        ("L4", Shape(1), "such as --remote=modal:L4,T4"),
+        ("H100", Shape(2), "such as --remote=modal:H100,T4"),
+        ("H100!", Shape(2, min_memory_gib=70), "such as --remote=modal:H100!,A100-80GB"),
+        ("", Shape(1), "such as --remote=modal:T4,L4"),
+        ("T4", Shape(1, type=("H100",)), 'in the mark, such as gpu(type=["H100", "T4"])'),
+        ("T4", Shape(8, type=("H100",)), 'in the mark, such as gpu(8, type=["H100", "T4"])'),
+        ("B200", Shape(1, min_memory_gib=170), ""),
+        ("T4", Shape(0), ""),
+    ],
+)
+def test_how_to_have_one_more_type(rest: str, shape: Shape, words: str) -> None:
+    """What it says can be typed, and does what it says."""
+    found = spec.further(spec.choose(spec.parse(rest), shape), shape)
+    assert found.endswith(words)
+    assert bool(found) == bool(words)
+    if "--remote=modal:" in found:
+        named = spec.parse(found.partition("modal:")[2])
+        assert len(spec.choose(named, shape)) == len(spec.choose(spec.parse(rest), shape)) + 1

@@ -28,6 +28,8 @@ __all__ = [
     "Environment",
     "Examines",
     "Finding",
+    "Leaves",
+    "Left",
     "Lists",
     "Make",
     "MakeLists",
@@ -239,6 +241,21 @@ class Finding:
     fix: str = ""
 
 
+@dataclass(frozen=True)
+class Left:
+    """A machine that a session leaves behind, or may do.
+
+    :ivar of: the name by which ``remotegpu stop`` ends it. :ivar machine: what it is called; empty
+        where it has not said so. :ivar until: when it ends by itself, in seconds since the epoch.
+    :ivar sure: whether it is known to be there, and without work.
+    """
+
+    of: str
+    machine: str
+    until: float
+    sure: bool
+
+
 class Backend(Protocol):
     """A place where workers can be had.
 
@@ -366,6 +383,14 @@ class Prices(Protocol):
         Of several types of card that the worker may get, that of the dearest. Asked before anything
         is opened; rents nothing.
         """
+
+
+@runtime_checkable
+class Leaves(Protocol):
+    """A backend whose machines may be paid for after a session implements this as well."""
+
+    def left(self) -> Sequence[Left]:
+        """Give those that are there once all workers were stopped; asks nobody."""
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,12 +27,12 @@ from pytest_remotegpu.backends.base import (
     Channel,
     Environment,
     Finding,
+    Left,
     Price,
-    Rental,
     Site,
     Wanted,
 )
-from pytest_remotegpu.backends.modal import examining, rates, spec, table, trouble
+from pytest_remotegpu.backends.modal import examining, rates, spec, stays, table, trouble
 from pytest_remotegpu.backends.modal.losses import Losses
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
@@ -86,7 +86,8 @@ class Courier(StdioChannel):
         self._end: dict[str, str] = {}
         self._diagnosis = ""
         self._container = ""
-        self.rental = Rental(stays=backend.keeps)
+        self._stay = stays.Stay(keeps=backend.keeps)
+        self.rental = self._stay.rental
         self._call = ("", "", "")
         asks = [RATES] if backend.wants_rates() else []
         self._called = time.monotonic()
@@ -106,8 +107,10 @@ class Courier(StdioChannel):
         self._settled.set()
 
     def _hear(self, said: dict[str, Any]) -> None:
-        self._watch_rental(said)
-        if "end" in said:
+        self._stay.hear(said, time.monotonic(), time.time())
+        if "asked" in said:
+            self._backend.asked(time.monotonic())
+        elif "end" in said:
             self._end = said
         elif "say" in said:
             self._backend.tell(said["say"])
@@ -115,26 +118,13 @@ class Courier(StdioChannel):
             self._backend.take_rates(said["rates"], said["workspace"])
         elif "ended" in said:
             self._diagnosis = said["ended"]
-        elif "container" in said:
-            self._container = said["container"]
+        elif "call" in said:
             self._call = (*self._call[:2], said["call"])
+        if "container" in said:
+            self._container = said["container"]
             self._backend.deployed()
         if "ready" in said or "end" in said:
             self._settled.set()
-
-    def _watch_rental(self, said: dict[str, Any]) -> None:
-        """Take note of when there was which container."""
-        rental, now = self.rental, time.monotonic()
-        if "asked" in said:
-            rental.asked = now
-            self._backend.asked(now)
-        elif "container" in said:
-            age = said["age"] if isinstance(said["age"], int | float) else 0.0
-            asked = now if rental.asked is None else rental.asked
-            rental.machine = said["container"]
-            rental.began = max(min(now - age, now), asked)
-        elif "gone" in said:
-            rental.had, rental.stays = True, False
 
     def signed_in(self) -> None:
         """Wait until the service takes the token.
@@ -160,6 +150,8 @@ class Courier(StdioChannel):
         """Say what is to be called; the first piece that is sent begins it."""
         self._called = time.monotonic()
         self._call = (order["queue"], order["nonce"], "")
+        self._stay.app = order["app"]
+        self._backend.stays.append(self._stay)
         super().send(json.dumps(order).encode() + b"\n")
 
     def send(self, data: bytes) -> None:
@@ -180,6 +172,7 @@ class Courier(StdioChannel):
             spoke = spoke or time.monotonic()
             yield data
         self._listener.join(5.0)
+        self._stay.close()
         if self._call[2] and not self._end and not self._diagnosis:
             self._backend.abandoned(self._call)
         self.passing = self._end.get("end") == "lost"
@@ -226,10 +219,11 @@ class Modal:
         self._deployed = False
         self._spare: Courier | None = None
         # tests may change it; and what the SDK tells of a build should not be cut in lines
-        self._variables = {**os.environ, "COLUMNS": WIDE}
+        self._variables = {**os.environ, "COLUMNS": WIDE, "MODAL_LOGS_TIMEOUT": "1"}
         self._rates = rates.known(self._variables, _today())
         self._asks_rates = rates.due(self._rates, _today())
         self._losses = Losses()
+        self.stays: list[stays.Stay] = []
         self._abandoned: list[tuple[str, str, str]] = []
         self._noted = False
         self._asked = 0.0
@@ -317,6 +311,7 @@ class Modal:
             "claims": f"{app}{deploying.CLAIMS}",
             "nonce": secrets.token_hex(16),
             "gpu": gpu,
+            "further": spec.further(types, shape),
             "env": dict(shape.env),
             "left": max(limit - (time.monotonic() - self._asked), 1.0) if self._asked else limit,
             "asked": time.time() if self._asked else 0.0,
@@ -343,13 +338,17 @@ class Modal:
         if self._deployed:
             self._wanted.keep(NAME, self._more)
 
+    def left(self) -> Sequence[Left]:
+        """Give the containers that are there after the session's last word with them."""
+        return stays.left(self.stays, self._idle, time.time())
+
     def _courier(self) -> Courier:
         return Courier(self._site.executable, self, self._variables)
 
     @property
     def _idle(self) -> float:
         """Seconds that a container stays without work."""
-        return self._site.idle if "idle" in self._site.chosen else IDLE
+        return float(stays.window(self._site.idle if "idle" in self._site.chosen else IDLE))
 
     # what couriers say
 

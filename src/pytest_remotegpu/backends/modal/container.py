@@ -28,6 +28,7 @@ __all__ = [
     "DIAGNOSIS",
     "EVERY",
     "GREETING",
+    "IDLES",
     "LEASE",
     "WEEK",
     "note_of",
@@ -56,6 +57,8 @@ GONE: Final = 5.0
 """Seconds without one after which it is gone."""
 CLAIMED: Final = "pytest-remotegpu: this call was begun by another container"
 """Begins the error of a container that was given a call which another one had begun."""
+IDLES: Final = "; without work now: "
+"""Stands in it before the name of the container, which stays, and may take the next call."""
 
 GREETING: Final = b"H"
 DATA: Final = b"F"
@@ -123,7 +126,7 @@ def _claim(modal: Any, asked: dict[str, Any], over: threading.Event) -> None:
         seen = shown
         time.sleep(GONE)
         shown = claims.get(f"{nonce}-alive")
-    raise RuntimeError(f"{CLAIMED}: {claims.get(nonce)}")
+    raise RuntimeError(f"{CLAIMED}: {claims.get(nonce)}{IDLES}{_name()}")
 
 
 def note_of(seconds: float) -> str:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import re
 import signal
 import struct
 import sys
@@ -40,9 +42,16 @@ PIECE: Final = 768 * 1024
 ATTEMPTS: Final = 5
 """Times that a message is sent where the service does not take it."""
 ENDING: Final = 3.0
-"""Seconds to tell a container that it is not needed any more."""
+"""Seconds to tell the service and a container that nothing is needed any more."""
+CALL: Final = re.compile(r"fc-[A-Za-z0-9]+", re.ASCII)
+"""The id of a call, where a container has to be asked for it."""
+SECOND: Final = re.compile(re.escape(container.IDLES) + r"([\w-]{1,64})", re.ASCII)
+"""Finds the name of a container that was given a call which another one had begun."""
 HAD: Final = ("InternalFailure", "FunctionTimeoutError", "OutputExpiredError")
 """Errors of the SDK's that a call has only once a container was at it."""
+
+
+GONE: Final = trouble.Trouble("lost", "the session is gone")
 
 
 class FailedError(Exception):
@@ -76,6 +85,13 @@ class Courier:
         self._call = ""
         self._container = ""
         self._queue: Any = None
+        self._function: Any = None
+        self._until = contextlib.ExitStack()
+        self._asking = threading.Lock()
+        self._asks = False
+        self._made = threading.Event()
+        self._refused = False
+        self._leaving = threading.Lock()
         self._nonce = ""
         self._over = threading.Event()
         self._heard = threading.Event()
@@ -95,11 +111,13 @@ class Courier:
         first = self._read()
         if first is None:
             return
-        with contextlib.ExitStack() as until:
-            self._serve(order, first, until)
+        self._function = self._guarded("preparing the app", lambda: self._prepare(order))
+        self._serve(order, first)
+        done = {"cancelled": True, "app": False, "containers": None}
+        self._end_app(done)
+        tell(left=done)
 
-    def _serve(self, order: dict[str, Any], first: bytes, until: contextlib.ExitStack) -> None:
-        function = self._guarded("preparing the app", lambda: self._prepare(order, until))
+    def _serve(self, order: dict[str, Any], first: bytes) -> None:
         self._end_earlier(order["earlier"])
         request = {
             key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")
@@ -109,22 +127,22 @@ class Courier:
         line = json.dumps({**request, "seconds": left}).encode()
         for target in (self._forward, self._keep_alive):
             threading.Thread(target=target, daemon=True).start()
-        self._guarded("starting a container", lambda: self._pass_on(function, line, first, order))
+        self._guarded("starting a container", lambda: self._pass_on(line, first, order))
         self._over.set()
 
-    def _prepare(self, order: dict[str, Any], until: contextlib.ExitStack) -> Any:
+    def _prepare(self, order: dict[str, Any]) -> Any:
         """Give the function to call, while what else the call needs is looked up."""
         modal = self._modal
         self._queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
         claims = modal.Dict.from_name(order["claims"], create_if_missing=True)
         with futures.ThreadPoolExecutor(2) as beside:
             lookups = [beside.submit(each.hydrate) for each in (self._queue, claims)]
-            found = self._function(order, until)
+            found = self._found(order)
             for lookup in lookups:
                 lookup.result()
         return found
 
-    def _function(self, order: dict[str, Any], until: contextlib.ExitStack) -> Any:
+    def _found(self, order: dict[str, Any]) -> Any:
         modal = self._modal
         with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
 
@@ -138,7 +156,7 @@ class Courier:
 
             if order["ephemeral"]:
                 with described() as made:
-                    return deploying.temporary(modal, order, made, until)
+                    return deploying.temporary(modal, order, made, self._until)
             found = deploying.prepared(modal, order, described, say)
             found.hydrate()  # which asks for the options of this run
             return found
@@ -152,18 +170,37 @@ class Courier:
             during = f"container {self._container}" if self._container else during
             raise FailedError(_meaning(self._modal, error, during)) from None
 
-    def _pass_on(self, function: Any, line: bytes, first: bytes, order: dict[str, Any]) -> None:
+    def _pass_on(self, line: bytes, first: bytes, order: dict[str, Any]) -> None:
         patience = threading.Thread(target=self._wait_for_start, args=(order,), daemon=True)
         patience.start()
-        tell(asked=True)
+        self._ask()
         try:
-            for chunk in function.remote_gen(line + b"\n" + first):
+            for chunk in self._function.remote_gen(line + b"\n" + first):
                 self._take(chunk)
         except Exception as error:
+            self._refused = not self._made.is_set()
             kinds = tuple(getattr(self._modal.exception, name) for name in HAD)
-            if isinstance(error, kinds) or container.CLAIMED in str(error):
+            if container.CLAIMED in str(error):
+                found = SECOND.search(str(error))
+                tell(moved=found[1]) if found else tell(gone=True)
+            elif isinstance(error, kinds):
                 tell(gone=True)
             raise
+
+    def _ask(self) -> None:
+        """Take note that a container is about to be asked for; not once the work is over."""
+        with self._asking:
+            self._asks = not self._over.is_set()
+        if not self._asks:
+            self.leave(GONE)
+        tell(asked=True)
+
+    def made(self, call: str) -> None:
+        """Take note of the call's id; empty where only its container knows it."""
+        self._call = call
+        if call:
+            tell(call=call)
+        self._made.set()
 
     def _take(self, chunk: Any) -> None:
         if not isinstance(chunk, bytes) or len(chunk) < 13:  # noqa: PLR2004 -- kind, mark, number
@@ -178,10 +215,7 @@ class Courier:
                 f" chunk {int.from_bytes(number, 'big')} came where {self._number} was due"
             )
         if kind == container.GREETING:
-            self._heard.set()
-            greeting = json.loads(data)
-            self._call, self._container = str(greeting["call"]), str(greeting["container"])
-            tell(container=self._container, call=self._call, age=greeting.get("age", 0.0))
+            self._greet(json.loads(data))
         elif kind == container.DIAGNOSIS:
             tell(ended=data.decode("utf-8", "replace"))
         elif kind == container.DATA:
@@ -190,8 +224,20 @@ class Courier:
             self._outward.flush()
             self._last, self._writes = time.monotonic(), False
 
+    def _greet(self, greeting: dict[str, Any]) -> None:
+        """Take in a container's first words, of which the call's id counts where none is known.
+
+        For what has that id is cancelled by this user's rights.
+        """
+        if self._heard.is_set():
+            self._lose(f"container {self._container} has greeted twice")
+        self._container = str(greeting["container"])
+        if not self._call and CALL.fullmatch(str(greeting["call"])):
+            self._call = str(greeting["call"])
+        self._heard.set()
+        tell(container=self._container, call=self._call, age=greeting.get("age", 0.0))
+
     def _lose(self, text: str) -> NoReturn:
-        self.cancel()
         raise FailedError(trouble.Trouble("lost", text))
 
     def _wait_for_start(self, order: dict[str, Any]) -> None:
@@ -209,8 +255,9 @@ class Courier:
                     f"no container with {card} has started within {order['wait']:g} s"
                     " (--remote-wait)"
                 )
-                fix = f"Modal has none free: name further cards, such as modal:{card},L4, or wait"
-                self._leave(trouble.Trouble("infra", what, f"{fix} longer"))
+                ways = [*filter(None, [order["further"]]), "wait longer"]
+                fix = f"Modal has none free: {', or '.join(ways)}"
+                self.leave(trouble.Trouble("infra", what, fix))
             say(f"waits for a container with {card} ({waited:.0f} s)")
 
         looked = time.monotonic()
@@ -222,11 +269,7 @@ class Courier:
             silence = now - self._last
             if silence > container.LEASE and not self._writes:
                 text = f"container {self._container} has said nothing for {silence:.0f} s"
-                self._leave(trouble.Trouble("lost", text))
-
-    def _leave(self, found: trouble.Trouble) -> None:
-        self.cancel()
-        finish(found)
+                self.leave(trouble.Trouble("lost", text))
 
     # from the session
 
@@ -243,7 +286,7 @@ class Courier:
             for at in range(0, len(data), PIECE):
                 self._put(data[at : at + PIECE])
         if not self._over.is_set():
-            self._leave(trouble.Trouble("lost", "the session is gone"))
+            self.leave(GONE)
 
     def _put(self, message: bytes | str) -> None:
         last = ""
@@ -273,20 +316,56 @@ class Courier:
             with contextlib.suppress(Exception):
                 self._modal.FunctionCall.from_id(call).cancel()
 
-    def cancel(self) -> None:
-        """End the call, and its worker with it; the container stays for the next one."""
-        self._over.set()
-        threads = []
+    def leave(self, found: trouble.Trouble) -> NoReturn:
+        """End the call and this process; whoever comes first says why, and others wait for that."""
+        self._leaving.acquire()  # for good
+        self._cancel()
+        finish(found)
+
+    def _cancel(self) -> None:
+        """End the call, and its worker with it; a container that was there stays for the next one.
+
+        An app that is there for this call alone ends with all that it has.
+        """
+        with self._asking:
+            self._over.set()
+        done: dict[str, Any] = {}
+        ends: list[Callable[[], None]] = []
         if self._queue is not None:  # else no container has been asked for
-            threads.append(threading.Thread(target=self._put, args=("stop",), daemon=True))
-        if self._call:
-            call = self._modal.FunctionCall.from_id(self._call)
-            threads.append(threading.Thread(target=call.cancel, daemon=True))
+            ends.append(lambda: self._put("stop"))
+        if self._asks:
+            ends.append(lambda: self._end_call(done))
+        ends.append(lambda: self._end_app(done))
+        threads = [threading.Thread(target=end, daemon=True) for end in ends]
         deadline = time.monotonic() + ENDING
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0.0))
+        if self._asks:
+            tell(left={"cancelled": False, "app": False, "containers": None, **done})
+
+    def _end_call(self, done: dict[str, Any]) -> None:
+        """Cancel the call; one that no container has taken is taken by none any more.
+
+        :param done: is told what was done, and how many containers there are if none has greeted.
+        """
+        if self._refused:
+            done.update(cancelled=True, containers=0)
+            return
+        with contextlib.suppress(Exception):  # then it is not known to have ended
+            self._made.wait()
+            if self._call:
+                self._modal.FunctionCall.from_id(self._call).cancel()
+                done["cancelled"] = True
+            if not self._heard.is_set():
+                done["containers"] = self._function.get_current_stats().num_total_runners
+
+    def _end_app(self, done: dict[str, Any]) -> None:
+        with contextlib.suppress(Exception):  # it ends by itself, once this process is silent
+            logging.getLogger("modal-client").setLevel(logging.ERROR)  # nobody misses its last logs
+            self._until.close()
+            done["app"] = True
 
 
 def finish(found: trouble.Trouble) -> NoReturn:
@@ -338,6 +417,7 @@ def main() -> int:
     try:
         modal = _signed_in()
         courier = Courier(modal, inward, outward)
+        sdk.note_calls(courier.made)
         tell(ready=True)
         if RATES in sys.argv[1:]:
             threading.Thread(target=_tell_rates, args=(modal,), daemon=True).start()
@@ -346,7 +426,7 @@ def main() -> int:
             courier.serve(json.loads(line))
     except FailedError as failed:
         if courier is not None:
-            courier.cancel()
+            courier.leave(failed.trouble)
         finish(failed.trouble)
     except RemoteGpuError as error:
         finish(trouble.Trouble("usage", error.what, error.fix))

@@ -73,7 +73,7 @@ def options(gpu: str, seconds: int, workers: int, idle: float) -> dict[str, Any]
     chosen: dict[str, Any] = {
         "timeout": seconds,
         "max_containers": workers,
-        "scaledown_window": max(2, min(3600, round(idle))),
+        "scaledown_window": round(idle),
     }
     if gpu and "," not in gpu:
         chosen["gpu"] = gpu
@@ -172,7 +172,7 @@ def app_of(modal: Any, order: Mapping[str, Any], image: Any) -> tuple[Any, Any]:
         volumes=volumes,
         timeout=order["seconds"],
         startup_timeout=STARTUP,
-        scaledown_window=max(2, min(3600, round(order["idle"]))),
+        scaledown_window=round(order["idle"]),
         max_containers=order["workers"],
         include_source=False,
         is_generator=True,

@@ -15,12 +15,13 @@ import importlib.util
 import io
 import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["TESTED", "harden", "load"]
+__all__ = ["TESTED", "harden", "load", "note_calls"]
 
 TESTED: Final = ((1, 6), (1, 7))
 """The first minor version of the SDK that this was tried with, and the first that it was not."""
@@ -104,6 +105,38 @@ def harden() -> None:
             f"({error}); please report this, and install another version meanwhile: "
             "python -m pip install modal==1.6.4"
         ) from None
+
+
+def note_calls(note: Callable[[str], None]) -> None:
+    """Have the SDK of this process tell which id the service has given to a call, once it has.
+
+    A call that is streamed has no such place, and can't be cancelled without its id. What a
+    container says of it comes late, or never, and need not be true.
+
+    :param note: is given the id; an empty one for a call through an input plane, which has none
+        that this side could know. Called in a thread of the SDK's.
+    :raises UsageError: where this version of the SDK has no such places.
+    """
+    from modal import _functions  # noqa: PLC0415 -- late: it takes a third of a second
+
+    def noted(create: Callable[..., Any]) -> Any:
+        async def noting(*args: Any, **named: Any) -> Any:
+            made = await create(*args, **named)
+            note(str(getattr(made, "function_call_id", "")))
+            return made
+
+        return staticmethod(noting)
+
+    names = ("_Invocation", "_InputPlaneInvocation")
+    lacking = [name for name in names if not hasattr(getattr(_functions, name, None), "create")]
+    if lacking:
+        raise UsageError(
+            f"modal {importlib.metadata.version('modal')} does not tell the id of a call "
+            f"({', '.join(lacking)}), without which it can't be cancelled; please report this, and "
+            "install another version meanwhile: python -m pip install modal==1.6.4"
+        )
+    for kind in (getattr(_functions, name) for name in names):
+        setattr(kind, "create", noted(kind.create))  # noqa: B010 -- mypy knows it as a method
 
 
 def _replace(error_type: type[Exception]) -> None:

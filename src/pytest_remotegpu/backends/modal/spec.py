@@ -6,6 +6,7 @@ Values in, values out; knows the table of types, and neither the SDK nor pytest.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,7 +16,7 @@ from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.errors import SpecError, UsageError
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["cards", "choose", "parse"]
+__all__ = ["cards", "choose", "further", "parse"]
 
 FLASH: Final = 8.0
 """The capability that FlashAttention-2 needs: Ampere or newer."""
@@ -126,3 +127,24 @@ def _way_out(shape: Shape) -> str:
 def cards(types: Iterable[CardType], count: int) -> str:
     """Write types as Modal reads them: ``H100:2``, several with commas; empty for none."""
     return ",".join(card.name + (f":{count}" if count > 1 else "") for card in types)
+
+
+def further(types: Iterable[CardType], shape: Shape) -> str:
+    """Say how to let tests of a shape have one more type, the cheapest; empty where none does.
+
+    :param types: those that they may have, in the order of preference.
+    """
+    names = [card.name for card in types]
+    bare = {name.rstrip("!+") for name in names}
+    more = [
+        card
+        for card in table.TYPES.values()
+        if card.name.rstrip("!+") not in bare and not lacks(card, shape)
+    ]
+    if not shape.count or not more:
+        return ""
+    names.append(min(more, key=lambda card: card.usd_per_second or float("inf")).name)
+    if shape.type:  # which stands above the option
+        count = f"{shape.count}, " if shape.count > 1 else ""
+        return f"name further cards in the mark, such as gpu({count}type={json.dumps(names)})"
+    return f"name further cards, such as --remote=modal:{','.join(names)}"
