@@ -16,7 +16,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -77,6 +77,7 @@ class Courier(StdioChannel):
 
     :param backend: hears what the user should know, and how calls end.
     :ivar note: where the work runs, once that is known.
+    :ivar preempted: whether its container was taken away; ``on_notice``, called before that.
     :ivar rental: the container, since when and how long.
     """
 
@@ -89,6 +90,7 @@ class Courier(StdioChannel):
         self._stay = stays.Stay(keeps=backend.keeps)
         self.rental = self._stay.rental
         self._call = ("", "", "")
+        self.on_notice: Callable[[], None] = lambda: None
         asks = [RATES] if backend.wants_rates() else []
         self._called = time.monotonic()
         super().__init__([python, "-P", "-m", COURIER, *asks], variables)
@@ -116,6 +118,8 @@ class Courier(StdioChannel):
             self._backend.tell(said["say"])
         elif "rates" in said:
             self._backend.take_rates(said["rates"], said["workspace"])
+        elif "notice" in said:
+            self.on_notice()
         elif "ended" in said:
             self._diagnosis = said["ended"]
         elif "call" in said:
@@ -175,10 +179,15 @@ class Courier(StdioChannel):
         self._stay.close()
         if self._call[2] and not self._end and not self._diagnosis:
             self._backend.abandoned(self._call)
-        self.passing = self._end.get("end") == "lost"
+        self.passing = self._end.get("end") in trouble.PASSING
         worked = time.monotonic() - spoke if spoke else 0.0
         self._backend.ended(self._called, lost=self.passing, worked=worked)
         self._raise_end()
+
+    @property
+    def preempted(self) -> bool:
+        """Whether the service has taken the container away."""
+        return self._end.get("end") == "preempted"
 
     @property
     def fix(self) -> str:
@@ -188,7 +197,7 @@ class Courier(StdioChannel):
     def diagnosis(self) -> str:
         """Say how the work ended."""
         text = super().diagnosis()
-        self.passing = self._end.get("end") == "lost"
+        self.passing = self._end.get("end") in trouble.PASSING
         said = [self._end.get(part, "") for part in ("text", "fix")]
         return "; ".join(filter(None, said)) or self._diagnosis or text
 

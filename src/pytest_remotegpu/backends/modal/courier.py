@@ -98,7 +98,7 @@ class Courier:
         self._lock = threading.Lock()
         self._mark = b""
         self._last = 0.0
-        self._writes = False
+        self._writes = self._noticed = False
         self._number = 0
 
     def serve(self, order: dict[str, Any]) -> None:
@@ -177,15 +177,22 @@ class Courier:
         try:
             for chunk in self._function.remote_gen(line + b"\n" + first):
                 self._take(chunk)
+        except FailedError:
+            raise
         except Exception as error:
             self._refused = not self._made.is_set()
             kinds = tuple(getattr(self._modal.exception, name) for name in HAD)
             if container.CLAIMED in str(error):
                 found = SECOND.search(str(error))
                 tell(moved=found[1]) if found else tell(gone=True)
-            elif isinstance(error, kinds):
+            elif isinstance(error, kinds) or self._noticed:
                 tell(gone=True)
+            if self._noticed or container.PREEMPTED in str(error):
+                raise FailedError(trouble.preempted(self._container)) from None
             raise
+        if self._noticed:
+            tell(gone=True)
+            raise FailedError(trouble.preempted(self._container))
 
     def _ask(self) -> None:
         """Take note that a container is about to be asked for; not once the work is over."""
@@ -216,6 +223,9 @@ class Courier:
             )
         if kind == container.GREETING:
             self._greet(json.loads(data))
+        elif kind == container.NOTICE:
+            self._noticed = True
+            tell(notice=True)
         elif kind == container.DIAGNOSIS:
             tell(ended=data.decode("utf-8", "replace"))
         elif kind == container.DATA:

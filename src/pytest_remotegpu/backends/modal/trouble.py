@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["STATUS", "Kind", "Trouble", "of_error", "old_client"]
+__all__ = ["PASSING", "STATUS", "Kind", "Trouble", "of_error", "old_client", "preempted"]
 
-Kind = Literal["usage", "infra", "lost"]
-"""For the user to mend, with status 4; no test can run; worth another try."""
+Kind = Literal["usage", "infra", "lost", "preempted"]
+"""For the user to mend, with status 4; no test can run; worth another try, the last for nobody's
+fault."""
 
+PASSING: Final = ("lost", "preempted")
+"""Those after which another container may do better."""
 CONSOLE: Final = "https://modal.com/settings"
 STATUS: Final = "https://status.modal.com"
 
@@ -133,6 +136,11 @@ def old_client(said: str) -> Trouble:
     return Trouble(kind, what.format(said=said), fix)
 
 
+def preempted(name: str) -> Trouble:
+    """Say that a container was taken away after notice; ``name`` may be empty."""
+    return Trouble("preempted", f"Modal has taken away (preempted) container {name}".rstrip())
+
+
 def of_error(modal: Any, error: BaseException, *, during: str, claimed: str = "") -> Trouble:
     """Say what an exception of the SDK's means.
 
@@ -141,7 +149,7 @@ def of_error(modal: Any, error: BaseException, *, during: str, claimed: str = ""
     """
     said = str(error).strip() or type(error).__name__
     if claimed and claimed in said:
-        return Trouble("lost", "the container was taken away (preempted, or lost) while it worked")
+        return Trouble("lost", "the container was lost while it worked")
     for name, kind, text, fix in MEANINGS:
         known = getattr(modal.exception, name, None)
         if known is not None and isinstance(error, known):
