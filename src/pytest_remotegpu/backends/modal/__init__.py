@@ -90,6 +90,7 @@ class Courier(StdioChannel):
         self._stay = stays.Stay(keeps=backend.keeps)
         self.rental = self._stay.rental
         self._call = ("", "", "")
+        self.preempted = False
         self.on_notice: Callable[[], None] = lambda: None
         asks = [RATES] if backend.wants_rates() else []
         self._called = time.monotonic()
@@ -113,7 +114,7 @@ class Courier(StdioChannel):
         if "asked" in said:
             self._backend.asked(time.monotonic())
         elif "end" in said:
-            self._end = said
+            self._end, self.preempted = said, said["end"] == "preempted"
         elif "say" in said:
             self._backend.tell(said["say"])
         elif "rates" in said:
@@ -181,13 +182,9 @@ class Courier(StdioChannel):
             self._backend.abandoned(self._call)
         self.passing = self._end.get("end") in trouble.PASSING
         worked = time.monotonic() - spoke if spoke else 0.0
-        self._backend.ended(self._called, lost=self.passing, worked=worked)
+        lost = self._end["text"] if self.passing else ""
+        self._backend.ended(self._called, lost=lost, worked=worked)
         self._raise_end()
-
-    @property
-    def preempted(self) -> bool:
-        """Whether the service has taken the container away."""
-        return self._end.get("end") == "preempted"
 
     @property
     def fix(self) -> str:
@@ -330,6 +327,7 @@ class Modal:
             "ephemeral": self._site.ephemeral,
             "wait": self._site.wait,
             "delay": self._losses.delay,
+            "after": self._losses.why,
             "earlier": earlier,
             "preload": [*PRELOAD, *self._site.preload],
             "secrets": list(recipe.secrets),
@@ -386,13 +384,14 @@ class Modal:
                 lines.append(self._lines.get_nowait())
         return lines
 
-    def ended(self, called: float, *, lost: bool, worked: float) -> None:
+    def ended(self, called: float, *, lost: str, worked: float) -> None:
         """Take note of how a call ended: after losses in a row the next one waits longer.
 
-        :param called: when it was made. :param worked: for how many seconds its container spoke.
+        :param called: when it was made. :param lost: why, where its container was lost.
+        :param worked: for how many seconds that spoke.
         """
         with self._lock:
-            self._losses.ended(called, time.monotonic(), lost=lost, worked=worked)
+            self._losses.ended(called, time.monotonic(), lost=bool(lost), worked=worked, why=lost)
 
     def abandoned(self, call: tuple[str, str, str]) -> None:
         """Take note of a call whose courier is gone, so that the next one ends it.

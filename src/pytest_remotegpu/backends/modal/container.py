@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from pytest_remotegpu.backends.modal.gathering import gathered
 from pytest_remotegpu.backends.modal.notice import Notice
+from pytest_remotegpu.backends.modal.pieces import GapError, Joiner
 from pytest_remotegpu.backends.stdio import StdioChannel
 
 __all__ = [
@@ -194,7 +195,7 @@ class _Work:
     """
 
     def __init__(self, inbox: Any, asked: dict[str, Any], first: bytes) -> None:
-        self._inbox = inbox
+        self._inbox, self._joiner = inbox, Joiner()
         self._partition = asked["nonce"]
         self._seconds = float(asked["seconds"]) or float("inf")
         self._ending = threading.Event()
@@ -226,6 +227,8 @@ class _Work:
         while not self._ending.is_set() and not self._why:
             try:
                 self._take(self._next())
+            except GapError as error:
+                self._why = f"what the session sent has a gap: {error}"
             except Exception as error:  # noqa: BLE001 -- the border: whatever the service does
                 sys.stderr.write(f"pytest-remotegpu: no messages: {error!r}\n")
                 self._ending.wait(1.0)
@@ -255,8 +258,8 @@ class _Work:
             self._heard = time.monotonic()
             if message == "stop":
                 self._why = "it was told to stop"
-            elif isinstance(message, bytes) and message:
-                self.channel.send(message)
+            elif isinstance(message, bytes) and (data := self._joiner.take(message)):
+                self.channel.send(data)
 
     def leave(self) -> None:
         """Give the worker a while to end, since the container is about to be taken away."""

@@ -15,6 +15,8 @@ Kind = Literal["usage", "infra", "lost", "preempted"]
 """For the user to mend, with status 4; no test can run; worth another try, the last for nobody's
 fault."""
 
+TRANSPORT: Final = ("ServiceError", "InternalError", "ConnectionError")
+"""Names of the SDK's exceptions by which what lies between it and the service has failed."""
 PASSING: Final = ("lost", "preempted")
 """Those after which another container may do better."""
 CONSOLE: Final = "https://modal.com/settings"
@@ -134,6 +136,17 @@ def old_client(said: str) -> Trouble:
     """Say that the service does not talk to this version of its client."""
     _, kind, what, fix = next(each for each in MEANINGS if each[0] == "VersionError")
     return Trouble(kind, what.format(said=said), fix)
+
+
+def is_transport(modal: Any, error: Exception) -> bool:
+    """Say whether the service could not be reached, or not be understood, for now."""
+    if isinstance(error, OSError) or type(error).__name__ == "StreamTerminatedError":
+        return True
+    for name, *_ in MEANINGS:
+        known = getattr(modal.exception, name, None)
+        if known is not None and isinstance(error, known):
+            return name in TRANSPORT
+    return False
 
 
 def preempted(name: str) -> Trouble:
