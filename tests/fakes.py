@@ -69,6 +69,8 @@ class Far:
         self.inward: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.outward: queue.Queue[bytes | None] = queue.Queue(maxsize=8)
         self.stopped = threading.Event()
+        self.warned: Callable[[], None] = lambda: None
+        self.preempted = False
         self._frames = frames.Frames(frames.MAX_OUTBOUND)
         self._bodies: list[bytes] = []
         self._order: orders.Order | None = None
@@ -210,6 +212,20 @@ class ScriptedChannel:
         """Wait for the script's thread."""
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the script did not end"
+
+    @property
+    def on_notice(self) -> Callable[[], None]:
+        """What the script calls as ``warned`` to tell that its machine will be taken away."""
+        return self._far.warned
+
+    @on_notice.setter
+    def on_notice(self, call: Callable[[], None]) -> None:
+        self._far.warned = call
+
+    @property
+    def preempted(self) -> bool:
+        """Whether the script says that its machine was taken away."""
+        return self._far.preempted
 
     def diagnosis(self) -> str:
         """Say that it was a script."""

@@ -12,17 +12,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from pytest_remotegpu.backends.base import Backend, Channel, Environment, Rental
+from pytest_remotegpu.backends.base import Backend, Channel, Environment, Rental, Warns
 from pytest_remotegpu.errors import EndOfStreamError, FarSideError, ProtocolError, UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import frames, orders
 from pytest_remotegpu.protocol.events import Event
 from pytest_remotegpu.protocol.hello import Hello
 
-__all__ = ["Controller", "Lost", "Said", "Worker"]
+__all__ = ["Controller", "Lost", "Notice", "Said", "Worker"]
 
 MOST_WAITING: Final = 128 * 2**20
 """Bytes that may wait to be looked at; a far side that sends faster has to wait."""
@@ -33,23 +33,34 @@ class Lost:
     """A stream has ended; ``reason`` is empty where it ended as it should.
 
     :ivar hostile: whether it broke the protocol.
-    :ivar kind: ``usage`` where the user has to mend something, ``infra`` where none can be had.
+    :ivar kind: ``usage`` where the user has to mend something, ``infra`` where none can be had,
+        ``preempted`` where the machine was taken away.
     """
 
     reason: str
     hostile: bool = False
-    kind: Literal["", "usage", "infra"] = ""
+    kind: Literal["", "usage", "infra", "preempted"] = ""
+
+    @property
+    def preempted(self) -> bool:
+        """Whether its machine was taken away, which is nobody's doing here."""
+        return self.kind == "preempted"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A worker's machine will be taken away soon."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What has come from one worker: its hello, events, or the end of its stream.
+    """What has come from one worker: its hello, events, a notice, or the end of its stream.
 
     :ivar at: when it was read, by the monotonic clock.
     """
 
     worker: Worker
-    what: Hello | list[Event] | Lost
+    what: Hello | list[Event] | Notice | Lost
     size: int = 0
     at: float = field(default_factory=time.monotonic)
 
@@ -59,6 +70,7 @@ class Worker:
 
     :ivar hello: what it said of itself, once it has.
     :ivar gone: whether its stream has ended, once that was looked at; ``ended``, when it has.
+    :ivar notice: whether its machine will be taken away, once that was looked at.
     :ivar started: when its channel was asked for, by the monotonic clock; ``opened``, when it was
         there.
     """
@@ -69,7 +81,7 @@ class Worker:
         self.nonce = secrets.token_hex(8)
         self.channel = channel
         self.hello: Hello | None = None
-        self.gone = False
+        self.gone = self.notice = False
         self.ended: float | None = None
         self.started = started
         self.opened = time.monotonic()
@@ -190,6 +202,8 @@ class Controller:
         name = f"{self._prefix}-{len(self.workers) + 1}"
         worker = Worker(name, shape, channel, started)
         self.workers.append(worker)
+        if isinstance(channel, Warns):
+            channel.on_notice = lambda: self._mailbox.put(Said(worker, Notice()))
         reader = threading.Thread(
             target=self._read, args=(worker,), name=f"remotegpu-{name}", daemon=True
         )
@@ -225,6 +239,8 @@ class Controller:
             lost = Lost(str(error), kind="infra")
         except Exception as error:  # noqa: BLE001 -- whatever a backend raises must become a verdict
             lost = Lost(f"{type(error).__name__}: {error}")
+        if getattr(worker.channel, "preempted", False) and not lost.hostile:
+            lost = replace(lost, kind="preempted")
         worker.ended = time.monotonic()
         self._mailbox.put(Said(worker, lost))
 
@@ -237,6 +253,8 @@ class Controller:
         said = self._mailbox.get(timeout)
         if said is not None and isinstance(said.what, Hello):
             said.worker.hello = said.what
+        elif said is not None and isinstance(said.what, Notice):
+            said.worker.notice = True
         elif said is not None and isinstance(said.what, Lost):
             said.worker.gone = True
         return said

@@ -18,7 +18,7 @@ import pytest
 from pytest_remotegpu import terminal
 from pytest_remotegpu.candidates import NO_SHAPE, Candidates
 from pytest_remotegpu.config import Settings
-from pytest_remotegpu.controller import Lost, Said, Worker
+from pytest_remotegpu.controller import Lost, Notice, Said, Worker
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import SILENCE, TICK, FarSide
 from pytest_remotegpu.gpu import Shape
@@ -252,6 +252,8 @@ class Gathering:
             self._take_end(far, gatherer, said.what)
         elif isinstance(said.what, Hello):
             self._take_hello(far, said.what)
+            gatherer.kept.append(said)
+        elif isinstance(said.what, Notice):
             gatherer.kept.append(said)
         else:
             kept = [event for event in said.what if not self._take_event(far, gatherer, event)]

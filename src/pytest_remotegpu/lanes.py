@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pytest_remotegpu import losses
 from pytest_remotegpu.advice import Refusal, way_out
-from pytest_remotegpu.controller import Controller, Lost, Worker
+from pytest_remotegpu.controller import Controller, Lost, Notice, Worker
 from pytest_remotegpu.errors import FarSideError, ProtocolError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, orders
@@ -22,11 +23,6 @@ from pytest_remotegpu.stretch import Following, Stretch, fail_all
 from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["Lane"]
-
-MOST_NAMED: Final = 5
-"""Tests that are named where one was killed for what may be their doing."""
-MOST_LOSSES: Final = 3
-"""Workers in a row that may be lost while no test runs."""
 
 
 class Lane:
@@ -57,7 +53,7 @@ class Lane:
         self._on_ready = on_ready
         self._handed: list[Shipped] = []
         self._runs: deque[Stretch] = deque()
-        self._idle_losses = 0
+        self._losses = losses.Losses()
         self._required = required
         self._stopped = False
         self._limit = ""
@@ -113,7 +109,7 @@ class Lane:
             self._after_run()
         elif self.worker is None:
             self._open(left, stretch)
-        else:
+        elif not self.worker.notice:  # else it is about to end, and another one goes on
             self.worker.send(self._run_of(left, stretch), *self._farewell())
 
     def _run_of(self, left: list[Shipped], stretch: Stretch) -> orders.Run:
@@ -196,8 +192,8 @@ class Lane:
 
     # what the worker says
 
-    def take(self, what: Hello | list[events.Event] | Lost) -> None:
-        """Take in what this lane's worker said.
+    def take(self, what: Hello | list[events.Event] | Notice | Lost) -> None:
+        """Take in what this lane's worker said, or what was said of it.
 
         :raises ProtocolError: for events that can't be true; the caller then gives the worker up.
         """
@@ -205,6 +201,8 @@ class Lane:
             self._take_hello(what)
         elif isinstance(what, Lost):
             self._take_end(what)
+        elif isinstance(what, Notice):
+            self._vacate()
         else:
             for event in what:
                 self._take_event(event)
@@ -275,7 +273,6 @@ class Lane:
                 ("remotegpu_worker", worker.name),
             )
         test.start(worker.name, self._gpu, self._properties)
-        self._idle_losses = 0
 
     def lease(self, cards: list[str]) -> None:
         """Take note of the cards of the tests that follow, each in words."""
@@ -304,24 +301,13 @@ class Lane:
         self._ready(test)
 
     def _take_crash(self, test: Shipped, event: events.Crashed) -> None:
-        text = event.cause
-        stack = from_text(event.stack).strip()
-        sections = [
-            (f"Captured {name} until the crash", from_text(output))
-            for name, output in (("stdout", event.stdout), ("stderr", event.stderr))
-            if output
-        ]
-        if event.before:
-            text += f"; tests that ran in it before: {self._names(event.before)}"
-        verdict = "timeout" if event.timeout else "crash"
-        test.fail(f"{text}\n\n{stack}" if stack else text, sections, verdict)
+        before = [self.test(place).item.nodeid for place in event.before]
+        test.fail(*losses.crash(event, before))
         self._ready(test)
-
-    def _names(self, places: list[int]) -> str:
-        return ", ".join(self.test(place).item.nodeid for place in places[-MOST_NAMED:])
 
     def _ready(self, test: Shipped) -> None:
         test.done = True
+        self._losses.progress()
         self._spent += sum(report.failed for report in test.reports)
         self._on_ready(test)
 
@@ -360,6 +346,8 @@ class Lane:
 
     def _take_stretch_end(self, event: events.StretchEnded) -> None:
         reason = from_text(event.reason)
+        if self._goes_on_elsewhere(reason):
+            return
         stretch = self._ended_stretch()
         if stretch is None:
             return
@@ -380,6 +368,15 @@ class Lane:
 
     # ends of workers
 
+    def _vacate(self) -> None:
+        """Let a worker end after the test that runs, since its machine is taken away."""
+        self._serving().send(orders.Withdraw(running=True), orders.Finish())
+
+    def _goes_on_elsewhere(self, reason: str) -> bool:
+        """Say whether a stretch ends early, with no reason of its own, since its worker has to."""
+        left = any(not test.done for stretch in self._runs for test in stretch.tests)
+        return left and not reason and bool(self._serving().notice)
+
     def _take_end(self, lost: Lost) -> None:
         """A stream has ended: in good order, or with tests that have no verdict."""
         worker, self.worker = self.worker, None
@@ -391,16 +388,19 @@ class Lane:
         if self._limit:
             self.end_at_limit()
             return
-        if lost.kind:
+        if lost.kind and not lost.preempted:
             self.refusal = Refusal(lost.reason) if lost.kind == "usage" else None
             self.give_up(lost.reason)
             return
         greeted = worker is None or worker.hello is not None
         passing = worker is not None and getattr(worker.channel, "passing", False)
-        if not greeted and not passing and not lost.hostile:
+        if not (greeted or passing or lost.preempted or lost.hostile):
             self.refusal = way_out(lost.reason, self._controller.hello.package)
         reason = lost.reason or "the worker ended before its tests did"
-        self.lose(reason, retry=not lost.hostile and (greeted or passing))
+        if lost.preempted and not lost.reason and worker is not None:
+            reason = worker.channel.diagnosis()
+        retry = not lost.hostile and (greeted or passing or lost.preempted)
+        self.lose(reason, retry=retry, preempted=lost.preempted)
 
     @property
     def leaves(self) -> bool:
@@ -420,29 +420,28 @@ class Lane:
         else:
             self._summary.note(f"{name} was lost while idle: {reason}")
 
-    def lose(self, reason: str, *, retry: bool) -> None:
-        """Handle the loss of a worker: the running test alone first, then the others, in bounds."""
+    def lose(self, reason: str, *, retry: bool, preempted: bool = False) -> None:
+        """Handle the loss of a worker: the running test alone first, then the others, in bounds.
+
+        :param preempted: whether it was taken away; then the running test is no suspect.
+        """
         self.worker = None
         owes = any(not test.done for stretch in self._runs for test in stretch.tests)
         if retry and not owes:
             self._lose_idle(f"a worker for {self.shape}", reason)
         elif retry:
-            self._summary.note(f"a worker for {self.shape} was lost: {reason.splitlines()[0]}")
+            what = "preempted" if preempted else "lost"
+            self._summary.note(f"a worker for {self.shape} was {what}: {reason.splitlines()[0]}")
         running = self._running()
+        again = self._losses.count(running, preempted=preempted)
+        cause = self._losses.why(reason)
         for test in running:
-            test.losses += 1
-            if test.losses > 1:
-                text = f"the worker was lost twice while this test ran: {reason}"
-                test.fail(text, verdict="crash")
+            if self._losses.settle(test, reason):
                 self._ready(test)
-            else:
-                test.reset()
-        if not running:
-            self._idle_losses += 1
-        if not retry or self._idle_losses > MOST_LOSSES:
-            self.give_up(reason)
+        if not retry or not again:
+            self.give_up(cause)
             return
-        self._retry([test for test in running if not test.done])
+        self._retry([test for test in running if not (test.done or preempted)])
 
     def _retry(self, suspects: list[Shipped]) -> None:
         stretch = self._runs.popleft()

@@ -49,7 +49,8 @@ class Member(Lane):
     @property
     def ready(self) -> bool:
         """Whether its worker has collected, and may be sent tests."""
-        return self._collected and self.worker is not None and not self._closing
+        there = self.worker is not None and not self.worker.notice
+        return self._collected and there and not self._closing
 
     # what the pool asks for
 
@@ -237,10 +238,19 @@ class Member(Lane):
 
     # ends of workers
 
-    def lose(self, reason: str, *, retry: bool) -> None:
+    def _vacate(self) -> None:
+        """Give back what has not begun; see :meth:`Lane._vacate`."""
+        self.take_back(splits=True)
+        self._serving().send(orders.Finish())
+
+    def _goes_on_elsewhere(self, _reason: str) -> bool:
+        """What a stretch leaves is given back anyway."""
+        return False
+
+    def lose(self, reason: str, *, retry: bool, preempted: bool = False) -> None:
         """Handle the loss of a worker; see :meth:`Lane.lose`: others may go on with its tests."""
         self._doomed = [] if retry else self._running()
-        super().lose(reason, retry=retry)
+        super().lose(reason, retry=retry, preempted=preempted)
 
     def _retry(self, suspects: list[Shipped]) -> None:
         self.alone += suspects

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_remotegpu import software, terminal
 from pytest_remotegpu.collection import Collection
-from pytest_remotegpu.controller import Controller, Lost, Said, Worker
+from pytest_remotegpu.controller import Controller, Lost, Notice, Said, Worker
 from pytest_remotegpu.covered import Covered
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError
 from pytest_remotegpu.gpu import Shape
@@ -130,7 +130,7 @@ class News:
         if isinstance(said.what, Lost) and said.what.reason:
             self._see_cut(lane, said.worker)
         try:
-            if isinstance(said.what, Hello | Lost):
+            if isinstance(said.what, Hello | Notice | Lost):
                 lane.take(said.what)
                 self._look_at_software(said.what, controller)
             else:
@@ -145,7 +145,7 @@ class News:
             threading.Thread(target=said.worker.channel.stop, daemon=True).start()
             lane.lose(f"{said.worker.name} can't be served: {error}", retry=False)
 
-    def _look_at_software(self, what: Hello | Lost, controller: Controller) -> None:
+    def _look_at_software(self, what: Hello | Notice | Lost, controller: Controller) -> None:
         """Keep what a far side is made of, and say where an environment of its own differs."""
         if not isinstance(what, Hello):
             return

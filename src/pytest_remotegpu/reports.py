@@ -105,7 +105,7 @@ class Shipped:
 
     :ivar started: whether it has begun there.
     :ivar done: whether it has its verdict.
-    :ivar losses: how many workers were lost while it ran.
+    :ivar losses: how many workers were lost while it ran; ``preempted``, how many taken away.
     :ivar properties: what is added to its reports' user properties: backend, GPUs and worker.
     :ivar verdict: what it came to where it could say nothing itself; see :meth:`fail`.
     :ivar timeout: seconds that it may take, where its own mark says so; 0 for no limit.
@@ -117,6 +117,7 @@ class Shipped:
     started: bool = False
     done: bool = False
     losses: int = 0
+    preempted: int = 0
     worker: str = ""
     gpu: str = ""
     properties: tuple[tuple[str, object], ...] = ()

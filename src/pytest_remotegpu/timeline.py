@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_remotegpu.controller import Lost, Said, Worker
+from pytest_remotegpu.controller import Lost, Notice, Said, Worker
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.summary import Phase, RunSummary
@@ -68,6 +68,8 @@ class Timeline:
                 self.span(worker.name, "hello", worker.started, at)
             case Lost():
                 self._end(worker, at)
+            case Notice():
+                pass
             case told:
                 for event in told:
                     self._take_event(worker.name, at, event)

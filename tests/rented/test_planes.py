@@ -95,20 +95,30 @@ def test_the_first_failure_ends_it(
 
 
 @planes
-@pytest.mark.parametrize("blow", ["lose", "preempt"])
-def test_a_container_goes(
-    pytester: pytest.Pytester,
-    service: LoopbackModal,
-    ran: Path,
-    request: pytest.FixtureRequest,
-    blow: str,
+def test_a_container_is_lost(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path, request: pytest.FixtureRequest
 ) -> None:
     """What has no verdict runs in another container; what has one does not run again."""
-    getattr(service.faults, blow)(after=4)
+    service.faults.lose(after=4)
     result = run(pytester, T4)
     result.assert_outcomes(passed=2, failed=4)
     assert 6 <= len(names(ran)) <= 8, names(ran)
+    assert len(service.containers) == 2
+    assert "was lost: " in said(result)
     assert way(service) == taken(request)
+
+
+@planes
+def test_a_container_is_preempted(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path, request: pytest.FixtureRequest
+) -> None:
+    """It has half a minute, in which what has begun comes to its end; nothing runs twice."""
+    service.faults.preempt(after=4)
+    result = run(pytester, T4)
+    result.assert_outcomes(passed=2, failed=4)
+    assert len(names(ran)) == 6, names(ran)
+    assert way(service) == taken(request)
+    assert service.containers[0].draining
 
 
 @planes

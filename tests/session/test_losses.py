@@ -11,7 +11,7 @@ import pytest
 import fakes
 from fakes import Far, report
 from pytest_remotegpu.errors import FarSideError
-from pytest_remotegpu.protocol import events, frames
+from pytest_remotegpu.protocol import events, frames, orders
 from stage import FAR, HERE, PASSED, Played, Stage
 
 from .running import run, said, until
@@ -252,6 +252,185 @@ def test_lost_twice_counts_as_a_failure_for_x(stage: Stage) -> None:
     played = stage.run(lost_in(), lost_in(), serves, args=("-x",))
     assert played.ret == 1, played.text
     assert played.verdicts((*FAR, *HERE)) == ["failed", "none", "none", "none", "none"]
+
+
+# ---------------------------------------------------------------- machines that are taken away
+
+
+def taken_in(*said: events.Event) -> fakes.Script:
+    """Make a script that is preempted while the first test of its stretch runs."""
+
+    def script(far: Far) -> None:
+        lost_in(*said)(far)
+        far.preempted = True
+
+    return script
+
+
+def taken_idle(far: Far) -> None:
+    """Be preempted after the hello, before any test."""
+    idles(far)
+    far.preempted = True
+
+
+def taken_at_once(far: Far) -> None:
+    """Be preempted before the hello."""
+    far.preempted = True
+
+
+@pytest.mark.parametrize("said", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_preempted_in_a_test(said: list[events.Event], times: int, stage: Stage) -> None:
+    """It is no test's doing: what has no verdict goes on, in its order."""
+    stretches: list[tuple[int, int]] = []
+
+    def serves_again(far: Far) -> None:
+        stretches.append((far.order.run.first, far.order.run.last))
+        serves(far)
+
+    played = stage.run(*[taken_in(*said)] * times, serves_again)
+    all_passed(played)
+    assert (played.workers, stretches) == (times + 1, [(0, 3)])
+    assert played.text.count("was preempted: ") == 1
+
+
+@pytest.mark.parametrize("said", PARTS.values(), ids=PARTS)
+def test_preempted_again_and_again_in_a_test(said: list[events.Event], stage: Stage) -> None:
+    """After three more tries each one is an error, none of them a failure."""
+    played = stage.run(taken_in(*said))
+    assert played.ret == 1
+    assert played.workers == 4
+    assert [played.phases[id] for id in FAR] == [[("setup", "failed"), ("teardown", "passed")]] * 3
+    assert "its worker was preempted 4 times" in played.texts[FAR[0]]
+    assert "4 times in a row" in played.texts[FAR[1]]
+    assert played.verdicts(HERE) == ["passed"] * 2
+    assert "3 not run for want of a far side" in played.text
+
+
+@pytest.mark.parametrize("script", [taken_idle, taken_at_once])
+def test_preempted_while_idle(script: fakes.Script, stage: Stage) -> None:
+    played = stage.run(script, script, script, serves)
+    all_passed(played)
+    assert played.workers == 4
+
+
+@pytest.mark.parametrize("script", [taken_idle, taken_at_once])
+def test_always_preempted_while_idle(script: fakes.Script, stage: Stage) -> None:
+    played = stage.run(script)
+    played.caught(said="not run")
+    assert played.workers == 4
+    assert "workers were preempted, or lost while idle, 4 times in a row" in played.text
+
+
+def test_preempted_and_lost_while_idle_count_together(stage: Stage) -> None:
+    played = stage.run(taken_in(), idles, taken_idle, idles)
+    played.caught(said="not run")
+    assert played.workers == 4
+
+
+def test_preempted_and_lost_in_a_test_do_not(stage: Stage) -> None:
+    """What a test may have done is one thing, what it can't have done another."""
+    played = stage.run(taken_in(), lost_in(), taken_in(), taken_in(), serves)
+    all_passed(played)
+    assert played.workers == 5
+
+
+def test_a_verdict_begins_a_new_row(stage: Stage) -> None:
+    def runs_one(far: Far) -> None:
+        far.greet()
+        far.run(far.order.run.first)
+        far.say(events.Started(far.order.run.first + 1))
+        far.preempted = True
+
+    played = stage.run(taken_in(), taken_in(), taken_in(), runs_one, taken_in(), taken_in(), serves)
+    all_passed(played)
+
+
+def test_a_lie_on_a_machine_that_is_taken_away(stage: Stage) -> None:
+    """It is no excuse."""
+
+    def lies(far: Far) -> None:
+        far.greet()
+        far.preempted = True
+        far.say(events.Started(7))
+
+    played = stage.run(lies)
+    played.caught(said="broke the protocol")
+    assert played.workers == 1
+
+
+def vacate(far: Far) -> None:
+    """Wait to be asked to end after the running test."""
+    said = far.message()
+    while isinstance(said, orders.Finish):  # that nothing follows may have been said before
+        said = far.message()
+    assert said == orders.Withdraw(running=True)
+    assert far.message() == orders.Finish()
+
+
+def vacates(far: Far, *, ends: bool = True) -> None:
+    """Be told that the machine is taken away while a test runs, and end after that test."""
+    far.greet()
+    first = far.order.run.first
+    far.say(events.Started(first))
+    far.preempted = True
+    far.warned()
+    vacate(far)
+    phases = [report(first, when) for when in ("setup", "call", "teardown")]
+    far.say(*phases, events.Finished(first), events.StretchEnded())
+    if ends:
+        far.say(events.Ended())
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_notice_lets_the_running_test_come_to_its_end(ends: bool, stage: Stage) -> None:
+    stretches: list[tuple[int, int]] = []
+
+    def serves_again(far: Far) -> None:
+        stretches.append((far.order.run.first, far.order.run.last))
+        serves(far)
+
+    played = stage.run(lambda far: vacates(far, ends=ends), serves_again)
+    all_passed(played)
+    assert (played.workers, stretches) == (2, [(0, 2)])
+    assert "was preempted: " in played.text
+
+
+def test_a_notice_in_the_last_test(stage: Stage) -> None:
+    """Nothing is left for another worker, and none is asked for."""
+
+    def last(far: Far) -> None:
+        far.greet()
+        far.run(0, 1)
+        far.say(events.Started(2))
+        far.preempted = True
+        far.warned()
+        vacate(far)
+        phases = [report(2, when) for when in ("setup", "call", "teardown")]
+        far.say(*phases, events.Finished(2), events.StretchEnded(), events.Ended())
+
+    played = stage.run(last)
+    all_passed(played)
+    assert played.workers == 1
+
+
+def test_a_notice_and_the_first_failure(stage: Stage) -> None:
+    """That the session stops after it counts for more."""
+
+    def fails(far: Far) -> None:
+        far.greet()
+        far.say(events.Started(0))
+        far.preempted = True
+        far.warned()
+        vacate(far)
+        phases = [report(0, "setup"), report(0, "call", "failed"), report(0, "teardown")]
+        far.say(*phases, events.Finished(0))
+        far.say(events.StretchEnded(b"stopping after 1 failures"), events.Ended())
+
+    played = stage.run(fails, args=("-x",))
+    assert played.ret == 1, played.text
+    assert played.verdicts((*FAR, *HERE)) == ["failed", "none", "none", "none", "none"]
+    assert played.workers == 1
 
 
 # ---------------------------------------------------------------- real processes that are killed

@@ -12,7 +12,7 @@ import pytest
 import fakes
 from fakes import Far
 from pytest_remotegpu.backends.base import Backend, Channel, Environment
-from pytest_remotegpu.controller import Controller, Lost, Said, Worker
+from pytest_remotegpu.controller import Controller, Lost, Notice, Said, Worker
 from pytest_remotegpu.errors import FarSideError, ProtocolError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, frames, orders
@@ -87,11 +87,11 @@ def controller_of(backend: Backend) -> Controller:
     return Controller(backend, HELLO, Environment({"A": "b"}))
 
 
-def read_all(*chunks: bytes | Exception) -> list[Hello | list[events.Event] | Lost]:
+def read_all(*chunks: bytes | Exception) -> list[Hello | list[events.Event] | Notice | Lost]:
     """Have a controller read one canned stream; give all that it made of it."""
     controller = controller_of(Place(Canned(*chunks)))
     controller.open(Shape(1), an_order)
-    found: list[Hello | list[events.Event] | Lost] = []
+    found: list[Hello | list[events.Event] | Notice | Lost] = []
     while not (found and isinstance(found[-1], Lost)):
         said = controller.next(5.0)
         assert said is not None

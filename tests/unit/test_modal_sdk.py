@@ -84,11 +84,15 @@ def test_pickles_of_containers() -> None:
             "from modal import _functions; del _functions._Invocation.create",
             "does not tell the id of a call (_Invocation)",
         ),
+        (
+            "from modal import _functions; del _functions._InputPlaneInvocation.run_generator",
+            "does not tell the id of a call (_InputPlaneInvocation)",
+        ),
     ],
 )
 def test_an_sdk_that_can_not_be_hardened(change: str, words: str) -> None:
     program = f"from pytest_remotegpu.backends.modal import sdk\n{change}\nsdk.harden()\n"
-    program += "sdk.note_calls(print)\n"
+    program += "sdk.note_calls(print, print)\n"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )

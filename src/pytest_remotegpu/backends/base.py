@@ -9,7 +9,7 @@ first colon of ``--remote=NAME:REST``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
@@ -42,6 +42,7 @@ __all__ = [
     "Site",
     "Tells",
     "Wanted",
+    "Warns",
 ]
 
 OWN: Final = "ini file, remotegpu_prices"
@@ -129,8 +130,10 @@ class Channel(Protocol):
     Where they are known, ``command`` says how it was started, as a list of words, and ``note`` what
     the user should know of that, as a line of text. Once ``frames`` is exhausted, ``passing`` says
     whether what ended the worker may be gone when it is tried again, as a machine that was taken
-    away: then a worker that has not said hello is tried again, too. ``fix`` says what to do about
-    how it ended, in the words with which ``diagnosis`` ends. A backend that
+    away: then a worker that has not said hello is tried again, too. ``preempted`` says whether that
+    is so because the machine was taken away, by whoever rents it out: then no test is to blame, and
+    what has no verdict is run elsewhere, in bounds. ``fix`` says what to do about how it ended, in
+    the words with which ``diagnosis`` ends. A backend that
     rents a machine for each worker says in ``rental`` since when that is paid for; without one, a
     worker is paid for from when it was opened.
 
@@ -166,6 +169,18 @@ class Channel(Protocol):
 
         Called once ``frames`` is exhausted.
         """
+
+
+@runtime_checkable
+class Warns(Protocol):
+    """A channel that can learn that its machine will be taken away implements this as well.
+
+    Its worker is then asked to end once its running test has.
+
+    :ivar on_notice: to be called then, from any thread; the session sets it after ``open``.
+    """
+
+    on_notice: Callable[[], None]
 
 
 @dataclass

@@ -16,7 +16,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -77,6 +77,7 @@ class Courier(StdioChannel):
 
     :param backend: hears what the user should know, and how calls end.
     :ivar note: where the work runs, once that is known.
+    :ivar preempted: whether its container was taken away; ``on_notice``, called before that.
     :ivar rental: the container, since when and how long.
     """
 
@@ -89,6 +90,8 @@ class Courier(StdioChannel):
         self._stay = stays.Stay(keeps=backend.keeps)
         self.rental = self._stay.rental
         self._call = ("", "", "")
+        self.preempted = False
+        self.on_notice: Callable[[], None] = lambda: None
         asks = [RATES] if backend.wants_rates() else []
         self._called = time.monotonic()
         super().__init__([python, "-P", "-m", COURIER, *asks], variables)
@@ -111,11 +114,13 @@ class Courier(StdioChannel):
         if "asked" in said:
             self._backend.asked(time.monotonic())
         elif "end" in said:
-            self._end = said
+            self._end, self.preempted = said, said["end"] == "preempted"
         elif "say" in said:
             self._backend.tell(said["say"])
         elif "rates" in said:
             self._backend.take_rates(said["rates"], said["workspace"])
+        elif "notice" in said:
+            self.on_notice()
         elif "ended" in said:
             self._diagnosis = said["ended"]
         elif "call" in said:
@@ -175,9 +180,10 @@ class Courier(StdioChannel):
         self._stay.close()
         if self._call[2] and not self._end and not self._diagnosis:
             self._backend.abandoned(self._call)
-        self.passing = self._end.get("end") == "lost"
+        self.passing = self._end.get("end") in trouble.PASSING
         worked = time.monotonic() - spoke if spoke else 0.0
-        self._backend.ended(self._called, lost=self.passing, worked=worked)
+        lost = self._end["text"] if self.passing else ""
+        self._backend.ended(self._called, lost=lost, worked=worked)
         self._raise_end()
 
     @property
@@ -188,7 +194,7 @@ class Courier(StdioChannel):
     def diagnosis(self) -> str:
         """Say how the work ended."""
         text = super().diagnosis()
-        self.passing = self._end.get("end") == "lost"
+        self.passing = self._end.get("end") in trouble.PASSING
         said = [self._end.get(part, "") for part in ("text", "fix")]
         return "; ".join(filter(None, said)) or self._diagnosis or text
 
@@ -321,6 +327,7 @@ class Modal:
             "ephemeral": self._site.ephemeral,
             "wait": self._site.wait,
             "delay": self._losses.delay,
+            "after": self._losses.why,
             "earlier": earlier,
             "preload": [*PRELOAD, *self._site.preload],
             "secrets": list(recipe.secrets),
@@ -377,13 +384,14 @@ class Modal:
                 lines.append(self._lines.get_nowait())
         return lines
 
-    def ended(self, called: float, *, lost: bool, worked: float) -> None:
+    def ended(self, called: float, *, lost: str, worked: float) -> None:
         """Take note of how a call ended: after losses in a row the next one waits longer.
 
-        :param called: when it was made. :param worked: for how many seconds its container spoke.
+        :param called: when it was made. :param lost: why, where its container was lost.
+        :param worked: for how many seconds that spoke.
         """
         with self._lock:
-            self._losses.ended(called, time.monotonic(), lost=lost, worked=worked)
+            self._losses.ended(called, time.monotonic(), lost=bool(lost), worked=worked, why=lost)
 
     def abandoned(self, call: tuple[str, str, str]) -> None:
         """Take note of a call whose courier is gone, so that the next one ends it.

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.modal.gathering import gathered
+from pytest_remotegpu.backends.modal.notice import Notice
+from pytest_remotegpu.backends.modal.pieces import GapError, Joiner
 from pytest_remotegpu.backends.stdio import StdioChannel
 
 __all__ = [
@@ -30,6 +32,8 @@ __all__ = [
     "GREETING",
     "IDLES",
     "LEASE",
+    "NOTICE",
+    "PREEMPTED",
     "WEEK",
     "note_of",
     "run",
@@ -55,8 +59,12 @@ FIRST: Final = 0.5
 """Seconds until the first, which is not to be in the way of a worker's start."""
 GONE: Final = 5.0
 """Seconds without one after which it is gone."""
+LEAVING: Final = 18.0
+"""Seconds that a worker has to end of its own once its container is about to be taken away."""
 CLAIMED: Final = "pytest-remotegpu: this call was begun by another container"
 """Begins the error of a container that was given a call which another one had begun."""
+PREEMPTED: Final = ", which was preempted"
+"""Stands in it where that one had notice of its end."""
 IDLES: Final = "; without work now: "
 """Stands in it before the name of the container, which stays, and may take the next call."""
 
@@ -64,6 +72,7 @@ GREETING: Final = b"H"
 DATA: Final = b"F"
 ALIVE: Final = b"A"
 DIAGNOSIS: Final = b"D"
+NOTICE: Final = b"N"
 """The first byte of a chunk says what it is; the container's mark and a number follow."""
 
 
@@ -74,7 +83,8 @@ def run(request: bytes) -> Iterator[bytes]:
         left of the run; 0 for no limit), ``idle``, ``preload`` and ``env`` (variables to set), and
         what the worker is to read first.
     :return: chunks, each with its kind, this container's mark and a number: ``GREETING`` with a
-        line of JSON, ``DATA`` with what the worker writes, and ``DIAGNOSIS`` with how it ended.
+        line of JSON, ``DATA`` with what the worker writes, ``NOTICE`` once the container is about
+        to be taken away, and ``DIAGNOSIS`` with how the worker ended.
     :raises RuntimeError: where another container has begun this call; its chunks would be taken for
         those that the user's side has seen already.
     """
@@ -83,7 +93,7 @@ def run(request: bytes) -> Iterator[bytes]:
     line, _, first = request.partition(b"\n")
     asked = json.loads(line)
     over = threading.Event()
-    _claim(modal, asked, over)
+    claims, nonce = modal.Dict.from_name(asked["claims"]), asked["nonce"]
     mark = os.urandom(8)
     number = 0
 
@@ -92,23 +102,33 @@ def run(request: bytes) -> Iterator[bytes]:
         number += 1
         return kind + mark + number.to_bytes(4, "big") + data
 
-    greeting = {
-        "call": modal.current_function_call_id(),
-        "container": _name(),
-        "age": _age(),
-    }
-    yield chunk(GREETING, json.dumps(greeting).encode())
-    work = _Work(modal.Queue.from_name(asked["queue"]), asked, first)
-    try:
-        for data in work.said():
-            yield chunk(DATA, data) if data else chunk(ALIVE, b"")
-        yield chunk(DIAGNOSIS, work.diagnosis().encode())
-    finally:
-        over.set()
-        work.close()
+    with Notice() as notice:
+        notice.then(lambda: claims.put(_preempted(nonce), number))
+        _claim(claims, nonce, over)
+        greeting = {
+            "call": modal.current_function_call_id(),
+            "container": _name(),
+            "age": _age(),
+        }
+        yield chunk(GREETING, json.dumps(greeting).encode())
+        work = _Work(modal.Queue.from_name(asked["queue"]), asked, first)
+        notice.then(work.leave)
+        told = False
+        try:
+            for data in work.said():
+                if notice.came and not told:
+                    told = True
+                    yield chunk(NOTICE, b"")
+                yield chunk(DATA, data) if data else chunk(ALIVE, b"")
+            if notice.came and not told:
+                yield chunk(NOTICE, b"")
+            yield chunk(DIAGNOSIS, work.diagnosis().encode())
+        finally:
+            over.set()
+            work.close(warms=not notice.came)
 
 
-def _claim(modal: Any, asked: dict[str, Any], over: threading.Event) -> None:
+def _claim(claims: Any, nonce: str, over: threading.Event) -> None:
     """Claim a call, and show from now on that this container is at it.
 
     A call that is delivered again while another container is at it is left to that one: its end
@@ -117,7 +137,6 @@ def _claim(modal: Any, asked: dict[str, Any], over: threading.Event) -> None:
     :param over: ends the showing.
     :raises RuntimeError: where another container has begun the call, and is gone.
     """
-    claims, nonce = modal.Dict.from_name(asked["claims"]), asked["nonce"]
     if claims.put(nonce, _name(), skip_if_exists=True):
         threading.Thread(target=_show, args=(claims, nonce, over), daemon=True).start()
         return
@@ -126,7 +145,13 @@ def _claim(modal: Any, asked: dict[str, Any], over: threading.Event) -> None:
         seen = shown
         time.sleep(GONE)
         shown = claims.get(f"{nonce}-alive")
-    raise RuntimeError(f"{CLAIMED}: {claims.get(nonce)}{IDLES}{_name()}")
+    how = PREEMPTED if claims.contains(_preempted(nonce)) else ""
+    raise RuntimeError(f"{CLAIMED}: {claims.get(nonce)}{how}{IDLES}{_name()}")
+
+
+def _preempted(nonce: str) -> str:
+    """Name the entry of an app's dict that is there where a call's container had notice."""
+    return f"{nonce}-preempted"
 
 
 def note_of(seconds: float) -> str:
@@ -166,15 +191,17 @@ def _name() -> str:
 class _Work:
     """A worker, and the thread that hands it what comes from the user's side.
 
-    :param queue: where that comes from.
+    :param inbox: where that comes from.
     """
 
-    def __init__(self, queue: Any, asked: dict[str, Any], first: bytes) -> None:
-        self._queue = queue
+    def __init__(self, inbox: Any, asked: dict[str, Any], first: bytes) -> None:
+        self._inbox, self._joiner = inbox, Joiner()
         self._partition = asked["nonce"]
         self._seconds = float(asked["seconds"]) or float("inf")
         self._ending = threading.Event()
         self._why = ""
+        self._leaves_at = float("inf")
+        self._pieces: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._began = self._heard = time.monotonic()
         self._kind = _Kind(tuple(asked["preload"]), tuple(sorted(asked["env"].items())))
         ready = _WAITING.pop(self._kind) if self._kind in _WAITING else None
@@ -185,7 +212,7 @@ class _Work:
 
     def said(self) -> Iterator[bytes]:
         """Yield what the worker writes; nothing, now and then, so that a lost piece is missed."""
-        pieces: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
+        pieces = self._pieces
 
         def read() -> None:
             for data in self.channel.frames():
@@ -200,6 +227,8 @@ class _Work:
         while not self._ending.is_set() and not self._why:
             try:
                 self._take(self._next())
+            except GapError as error:
+                self._why = f"what the session sent has a gap: {error}"
             except Exception as error:  # noqa: BLE001 -- the border: whatever the service does
                 sys.stderr.write(f"pytest-remotegpu: no messages: {error!r}\n")
                 self._ending.wait(1.0)
@@ -208,6 +237,8 @@ class _Work:
                 self._why = f"nobody has asked for this work for {LEASE:g} s"
             elif now - self._began > self._seconds:
                 self._why = "the run limit is reached"
+            elif now > self._leaves_at:
+                self._why = "its container is taken away"
         if self._why and not self._ending.is_set():
             self.channel.stop()
 
@@ -215,7 +246,7 @@ class _Work:
         left = self._seconds - (time.monotonic() - self._began)
         timeout = max(min(POLL, left), 0.1)
         try:
-            found: list[Any] = self._queue.get_many(
+            found: list[Any] = self._inbox.get_many(
                 TOGETHER, partition=self._partition, block=True, timeout=timeout
             )
         except queue.Empty:
@@ -227,20 +258,29 @@ class _Work:
             self._heard = time.monotonic()
             if message == "stop":
                 self._why = "it was told to stop"
-            elif isinstance(message, bytes) and message:
-                self.channel.send(message)
+            elif isinstance(message, bytes) and (data := self._joiner.take(message)):
+                self.channel.send(data)
+
+    def leave(self) -> None:
+        """Give the worker a while to end, since the container is about to be taken away."""
+        self._leaves_at = time.monotonic() + LEAVING
+        self._pieces.put(b"")  # so that it is told at once
 
     def diagnosis(self) -> str:
         """Say how the worker ended."""
         return f"{self._why or self.channel.diagnosis()} (container {_name()})"
 
-    def close(self) -> None:
-        """End the worker with all that it started; another one warms up for the next call."""
+    def close(self, *, warms: bool = True) -> None:
+        """End the worker with all that it started; another one warms up for the next call.
+
+        :param warms: whether there may be one.
+        """
         self._ending.set()
         self.channel.stop()
         while _WAITING:
             _WAITING.popitem()[1].stop()
-        _WAITING[self._kind] = self._kind.start()
+        if warms:
+            _WAITING[self._kind] = self._kind.start()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import os
+import queue
 import re
 import signal
 import struct
@@ -20,12 +21,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent import futures
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
 from pytest_remotegpu.backends.modal import container, deploying, sdk, signing, trouble
+from pytest_remotegpu.backends.modal.outage import Outage, steady
+from pytest_remotegpu.backends.modal.pieces import Splitter
 from pytest_remotegpu.errors import RemoteGpuError
 
 __all__ = ["LENGTH", "MARK", "main"]
@@ -37,10 +41,10 @@ RATES: Final = "--rates"
 """Has a courier tell what the workspace pays, beside its work."""
 FOLDER: Final = "remotegpu-image-"
 """Begins the name of the folder for files that go into an image."""
-PIECE: Final = 768 * 1024
-"""Bytes of one message to a container; the service takes 1 MiB."""
-ATTEMPTS: Final = 5
-"""Times that a message is sent where the service does not take it."""
+AGAIN: Final = 1.0
+"""Seconds after which a message is sent again that the service has not taken."""
+MOST_WAITING: Final = 4
+"""Pieces from the session that wait to be sent; then it has to wait."""
 ENDING: Final = 3.0
 """Seconds to tell the service and a container that nothing is needed any more."""
 CALL: Final = re.compile(r"fc-[A-Za-z0-9]+", re.ASCII)
@@ -85,6 +89,8 @@ class Courier:
         self._call = ""
         self._container = ""
         self._queue: Any = None
+        self._said: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
+        self._gone = threading.Event()
         self._function: Any = None
         self._until = contextlib.ExitStack()
         self._asking = threading.Lock()
@@ -95,10 +101,9 @@ class Courier:
         self._nonce = ""
         self._over = threading.Event()
         self._heard = threading.Event()
-        self._lock = threading.Lock()
         self._mark = b""
         self._last = 0.0
-        self._writes = False
+        self._writes = self._noticed = False
         self._number = 0
 
     def serve(self, order: dict[str, Any]) -> None:
@@ -107,8 +112,11 @@ class Courier:
         :raises FailedError: where it does not end by itself.
         """
         self._nonce = order["nonce"]
-        time.sleep(order["delay"])
-        first = self._read()
+        threading.Thread(target=self._listen, daemon=True).start()
+        if order["delay"]:
+            say(f"waits {order['delay']:g} s before another container ({order['after']})")
+            self._gone.wait(order["delay"])
+        first = None if self._gone.is_set() else self._said.get()
         if first is None:
             return
         self._function = self._guarded("preparing the app", lambda: self._prepare(order))
@@ -168,7 +176,10 @@ class Courier:
             raise
         except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
             during = f"container {self._container}" if self._container else during
-            raise FailedError(_meaning(self._modal, error, during)) from None
+            found = _meaning(self._modal, error, during)
+            if self._made.is_set() and trouble.is_transport(self._modal, error):
+                found = replace(found, kind="lost")  # a container may do its work unheard
+            raise FailedError(found) from None
 
     def _pass_on(self, line: bytes, first: bytes, order: dict[str, Any]) -> None:
         patience = threading.Thread(target=self._wait_for_start, args=(order,), daemon=True)
@@ -177,15 +188,22 @@ class Courier:
         try:
             for chunk in self._function.remote_gen(line + b"\n" + first):
                 self._take(chunk)
+        except FailedError:
+            raise
         except Exception as error:
             self._refused = not self._made.is_set()
             kinds = tuple(getattr(self._modal.exception, name) for name in HAD)
             if container.CLAIMED in str(error):
                 found = SECOND.search(str(error))
                 tell(moved=found[1]) if found else tell(gone=True)
-            elif isinstance(error, kinds):
+            elif isinstance(error, kinds) or self._noticed:
                 tell(gone=True)
+            if self._noticed or container.PREEMPTED in str(error):
+                raise FailedError(trouble.preempted(self._container)) from None
             raise
+        if self._noticed:
+            tell(gone=True)
+            raise FailedError(trouble.preempted(self._container))
 
     def _ask(self) -> None:
         """Take note that a container is about to be asked for; not once the work is over."""
@@ -202,6 +220,15 @@ class Courier:
             tell(call=call)
         self._made.set()
 
+    def kept(self, read: sdk.Reads) -> sdk.Reads:
+        """Go on reading from a call where the service was away, for as long as a lease."""
+        outage = Outage(container.LEASE, say)
+
+        def reading() -> AsyncGenerator[Any, None]:
+            return steady(read, lambda error: trouble.is_transport(self._modal, error), outage)
+
+        return reading
+
     def _take(self, chunk: Any) -> None:
         if not isinstance(chunk, bytes) or len(chunk) < 13:  # noqa: PLR2004 -- kind, mark, number
             self._lose(f"a container sent {type(chunk).__name__}, which is no chunk")
@@ -216,6 +243,9 @@ class Courier:
             )
         if kind == container.GREETING:
             self._greet(json.loads(data))
+        elif kind == container.NOTICE:
+            self._noticed = True
+            tell(notice=True)
         elif kind == container.DIAGNOSIS:
             tell(ended=data.decode("utf-8", "replace"))
         elif kind == container.DATA:
@@ -280,39 +310,52 @@ class Courier:
             return None
         return self._inward.read(*LENGTH.unpack(head))
 
+    def _listen(self) -> None:
+        """Keep what the session sends until it is wanted."""
+        while (data := self._read()) is not None:
+            self._said.put(data)
+        self._gone.set()
+        self._said.put(None)
+
     def _forward(self) -> None:
         """Hand on what the session sends; at its end, end the work."""
-        while (data := self._read()) is not None:
-            for at in range(0, len(data), PIECE):
-                self._put(data[at : at + PIECE])
+        splitter = Splitter()
+        while (data := self._said.get()) is not None:
+            for piece in splitter.split(data):
+                self._deliver(piece)
         if not self._over.is_set():
             self.leave(GONE)
 
-    def _put(self, message: bytes | str) -> None:
-        last = ""
-        with self._lock:
-            for attempt in range(ATTEMPTS):
-                try:
-                    self._queue.put(message, partition=self._nonce)
-                except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
-                    last = repr(error)
-                    self._over.wait(0.2 * 2**attempt)
-                else:
-                    return
-        sys.stderr.write(f"not delivered to the container: {last}\n")
+    def _deliver(self, piece: bytes) -> None:
+        """Send a piece, until the service has taken it; without it nothing that follows counts."""
+        began = time.monotonic()
+        while (error := self._put(piece)) is not None and not self._over.wait(AGAIN):
+            waited = time.monotonic() - began
+            if waited > container.LEASE:
+                what = f"container {self._container} could not be sent anything for {waited:.0f} s"
+                self.leave(trouble.Trouble("lost", f"{what} ({error!r})"))
+
+    def _put(self, message: bytes | str) -> Exception | None:
+        """Send a message; give the error with which the service did not take it."""
+        try:
+            self._queue.put(message, partition=self._nonce)
+        except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
+            return error
+        return None
 
     def _keep_alive(self) -> None:
-        while not self._over.wait(container.EVERY):
-            self._put("alive")
+        pause = container.EVERY
+        while not self._over.wait(pause):
+            pause = container.EVERY if self._put("alive") is None else AGAIN
 
     def _end_earlier(self, calls: list[list[str]]) -> None:
         """End calls of this session's whose courier was killed, before another is made.
 
         :param calls: of each the queue, the partition of that, and the call's id.
         """
-        for queue, nonce, call in calls:
+        for of, nonce, call in calls:
             with contextlib.suppress(Exception):  # its container gives up by itself, only later
-                self._modal.Queue.from_name(queue).put("stop", partition=nonce)
+                self._modal.Queue.from_name(of).put("stop", partition=nonce)
             with contextlib.suppress(Exception):
                 self._modal.FunctionCall.from_id(call).cancel()
 
@@ -330,7 +373,7 @@ class Courier:
         with self._asking:
             self._over.set()
         done: dict[str, Any] = {}
-        ends: list[Callable[[], None]] = []
+        ends: list[Callable[[], object]] = []
         if self._queue is not None:  # else no container has been asked for
             ends.append(lambda: self._put("stop"))
         if self._asks:
@@ -417,7 +460,7 @@ def main() -> int:
     try:
         modal = _signed_in()
         courier = Courier(modal, inward, outward)
-        sdk.note_calls(courier.made)
+        sdk.note_calls(courier.made, courier.kept)
         tell(ready=True)
         if RATES in sys.argv[1:]:
             threading.Thread(target=_tell_rates, args=(modal,), daemon=True).start()

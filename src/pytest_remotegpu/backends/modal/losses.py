@@ -19,17 +19,22 @@ class Losses:
     """Containers lost in a row: 1 second after the first, and after each further one twice as long.
 
     Those that were at work side by side and are lost together count as one.
+
+    :ivar why: what became of the last one, in words.
     """
 
     def __init__(self) -> None:
         self._row = 0
         self._last = float("-inf")
+        self.why = ""
 
-    def ended(self, began: float, now: float, *, lost: bool, worked: float) -> None:
+    def ended(self, began: float, now: float, *, lost: bool, worked: float, why: str = "") -> None:
         """Take note that a call has ended.
 
-        :param began: when it was made. :param worked: seconds since its container first spoke.
+        :param began: when it was made. :param lost: whether its container was.
+        :param worked: seconds since that first spoke. :param why: what became of it, in words.
         """
+        self.why = why or self.why
         if not lost:
             self._row = 0
         elif worked >= STEADY:

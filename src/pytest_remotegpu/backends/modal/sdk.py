@@ -15,7 +15,7 @@ import importlib.util
 import io
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ from pytest_remotegpu.errors import UsageError
 
 __all__ = ["TESTED", "harden", "load", "note_calls"]
 
+Reads = Callable[[], AsyncGenerator[Any, None]]
+"""Begins to read what a call gives, from the first item on."""
 TESTED: Final = ((1, 6), (1, 7))
 """The first minor version of the SDK that this was tried with, and the first that it was not."""
 
@@ -107,7 +109,7 @@ def harden() -> None:
         ) from None
 
 
-def note_calls(note: Callable[[str], None]) -> None:
+def note_calls(note: Callable[[str], None], keep: Callable[[Reads], Reads]) -> None:
     """Have the SDK of this process tell which id the service has given to a call, once it has.
 
     A call that is streamed has no such place, and can't be cancelled without its id. What a
@@ -115,6 +117,7 @@ def note_calls(note: Callable[[str], None]) -> None:
 
     :param note: is given the id; an empty one for a call through an input plane, which has none
         that this side could know. Called in a thread of the SDK's.
+    :param keep: makes of what reads from a call, from its beginning, what is read in its place.
     :raises UsageError: where this version of the SDK has no such places.
     """
     from modal import _functions  # noqa: PLC0415 -- late: it takes a third of a second
@@ -123,12 +126,18 @@ def note_calls(note: Callable[[str], None]) -> None:
         async def noting(*args: Any, **named: Any) -> Any:
             made = await create(*args, **named)
             note(str(getattr(made, "function_call_id", "")))
+            made.run_generator = keep(made.run_generator)
             return made
 
         return staticmethod(noting)
 
     names = ("_Invocation", "_InputPlaneInvocation")
-    lacking = [name for name in names if not hasattr(getattr(_functions, name, None), "create")]
+    lacking = [
+        name
+        for name in names
+        if not hasattr(kind := getattr(_functions, name, None), "create")
+        or not hasattr(kind, "run_generator")
+    ]
     if lacking:
         raise UsageError(
             f"modal {importlib.metadata.version('modal')} does not tell the id of a call "

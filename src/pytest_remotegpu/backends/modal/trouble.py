@@ -9,11 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["STATUS", "Kind", "Trouble", "of_error", "old_client"]
+__all__ = ["PASSING", "STATUS", "Kind", "Trouble", "of_error", "old_client", "preempted"]
 
-Kind = Literal["usage", "infra", "lost"]
-"""For the user to mend, with status 4; no test can run; worth another try."""
+Kind = Literal["usage", "infra", "lost", "preempted"]
+"""For the user to mend, with status 4; no test can run; worth another try, the last for nobody's
+fault."""
 
+TRANSPORT: Final = ("ServiceError", "InternalError", "ConnectionError")
+"""Names of the SDK's exceptions by which what lies between it and the service has failed."""
+PASSING: Final = ("lost", "preempted")
+"""Those after which another container may do better."""
 CONSOLE: Final = "https://modal.com/settings"
 STATUS: Final = "https://status.modal.com"
 
@@ -133,6 +138,22 @@ def old_client(said: str) -> Trouble:
     return Trouble(kind, what.format(said=said), fix)
 
 
+def is_transport(modal: Any, error: Exception) -> bool:
+    """Say whether the service could not be reached, or not be understood, for now."""
+    if isinstance(error, OSError) or type(error).__name__ == "StreamTerminatedError":
+        return True
+    for name, *_ in MEANINGS:
+        known = getattr(modal.exception, name, None)
+        if known is not None and isinstance(error, known):
+            return name in TRANSPORT
+    return False
+
+
+def preempted(name: str) -> Trouble:
+    """Say that a container was taken away after notice; ``name`` may be empty."""
+    return Trouble("preempted", f"Modal has taken away (preempted) container {name}".rstrip())
+
+
 def of_error(modal: Any, error: BaseException, *, during: str, claimed: str = "") -> Trouble:
     """Say what an exception of the SDK's means.
 
@@ -141,7 +162,7 @@ def of_error(modal: Any, error: BaseException, *, during: str, claimed: str = ""
     """
     said = str(error).strip() or type(error).__name__
     if claimed and claimed in said:
-        return Trouble("lost", "the container was taken away (preempted, or lost) while it worked")
+        return Trouble("lost", "the container was lost while it worked")
     for name, kind, text, fix in MEANINGS:
         known = getattr(modal.exception, name, None)
         if known is not None and isinstance(error, known):
