@@ -78,6 +78,16 @@ def test_a_lock_file_comes_first(write: Write) -> None:
     assert recipe.files.lines == ()
 
 
+def test_settings_of_uv_beside_the_lock_file_count(write: Write) -> None:
+    files = {"uv_dot_lock": LOCK, "pyproject_dot_toml": PYPROJECT}
+    plain = recipe_of(write(**files))
+    told = recipe_of(write(**files, uv_dot_toml='no-build-isolation-package = ["flash-attn"]\n'))
+    assert plain.uv is not None
+    assert told.uv is not None
+    assert "flash-attn" in told.uv.pyproject
+    assert fingerprint(told, {}) != fingerprint(plain, {})
+
+
 def test_requirements_files_come_second(write: Write) -> None:
     root = write(
         requirements_dot_txt="numpy",
@@ -276,6 +286,24 @@ def test_sources_that_only_uv_reads_are_noted(write: Write) -> None:
             },
             {},
             ["uv.lock has an address with a password"],
+        ),
+        (
+            {
+                "uv_dot_lock": LOCK,
+                "pyproject_dot_toml": PYPROJECT,
+                "uv_dot_toml": "index-url = 'https://u:hidden@h/simple'",
+            },
+            {},
+            ["uv.toml has an address with a password", "env:UV_INDEX_NAME_PASSWORD"],
+        ),
+        (
+            {
+                "uv_dot_lock": LOCK,
+                "pyproject_dot_toml": PYPROJECT
+                + "[tool.uv.extra-build-variables]\nflash-attn = { HF_TOKEN = 'hidden' }\n",
+            },
+            {},
+            ["pyproject.toml sets HF_TOKEN for the build of flash-attn", "leave it out"],
         ),
         (
             {"Dockerfile": "FROM ubuntu\nCOPY .env /x\n", "_dot_env": "A=hidden"},
