@@ -201,7 +201,7 @@ class Pyproject:
         if "version" not in project:
             project["version"] = "0"
         settings = self.tool_uv if beside is None else beside
-        uv = {key: self.tool_uv[key] for key in OF_PROJECTS if key in self.tool_uv}
+        uv: dict[str, Any] = {key: self.tool_uv[key] for key in OF_PROJECTS if key in self.tool_uv}
         uv |= {key: settings[key] for key in ANYWHERE if key in settings}
         if isinstance(uv.get(LINKS), list):  # folders of this machine are nowhere else
             uv[LINKS] = [link for link in uv[LINKS] if "://" in str(link)]
