@@ -6,12 +6,12 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import secrets
 import socket
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,16 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import audience, covered, editables, environment, missing, snapshot, trees
+from pytest_remotegpu import (
+    audience,
+    covered,
+    editables,
+    environment,
+    lacking,
+    missing,
+    snapshot,
+    trees,
+)
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
@@ -124,6 +133,7 @@ class Shipping:
             for name, value in vars(config.option).items()
         }
         self.notes: list[str] = []
+        self.there = lacking.There()
         self.measures = False
 
     def take_snapshot(self) -> None:
@@ -249,41 +259,47 @@ class Shipping:
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
 
+    def meet(self, python: str, *, made: bool) -> None:
+        """Learn which interpreter a far side has, and whether its environment is made for us."""
+        self.there = lacking.There(python, made=made, same=not self._ships_tree)
+
     def explain_missing(self, text: str, far_root: str) -> list[str]:
         """Say of files and modules that a failure lacks, and that are here, why they didn't travel.
 
         :param text: the failure's. :param far_root: the project's folder there; empty where that
             is not known.
         """
+        root = self._config.rootpath
+        folders = list(dict.fromkeys([str(root), *environment.inside(sys.path, root)]))
+        found, modules = self._left_out(text, far_root, folders)
+        own = functools.partial(lacking.has_module, folders=folders)
+        names = lacking.packages(modules, own)
+        return found + lacking.in_words(names, self.there, lacking.requirement_for)
+
+    def _left_out(
+        self, text: str, far_root: str, folders: list[str]
+    ) -> tuple[list[str], list[str]]:
+        """Say why files and modules did not travel, and which modules no such reason explains."""
+        modules = missing.modules_of(text)
         taken = self.snapshot
         if taken is None:
-            return []
+            return [], modules
         explain = taken.why_left_out if self._revision is None else self._revision.why_left_out
         root = self._config.rootpath
         found: dict[str, None] = {}
         for path in missing.files_of(text, far_root, root.name):
             for here in (os.path.normpath(Path(self.start.cwd, path)), str(root / path)):
                 found.setdefault(explain(os.path.relpath(here, root)) or "")
-        folders = dict.fromkeys([str(root), *environment.inside(sys.path, root)])
-        for module in missing.modules_of(text):
+        unexplained = []
+        for module in modules:
             paths = missing.paths_of(module, folders)
             whys = (explain(os.path.relpath(path, root)) for path in paths)
             why = next(filter(None, whys), "") or self.further.explain(module, sys.path)
-            found.setdefault(why or self._outside(module))
-        return list(filter(None, found))
-
-    def _outside(self, module: str) -> str:
-        """Say of a module of this process that it doesn't lie in the project, nor is installed."""
-        file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
-        root = self._config.rootpath
-        file = os.path.normpath(file) if file else ""
-        installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
-        if not file or installed or Path(file).is_relative_to(root) or _is_pythons(file):
-            return ""
-        return (
-            f"module {module!r} was not sent: it is imported here from {file!r}, outside the"
-            f" project root {str(root)!r}; install it on the far side"
-        )
+            why = why or lacking.outside(module, root)
+            found.setdefault(why)
+            if not why:
+                unexplained.append(module)
+        return list(filter(None, found)), unexplained
 
     def order(
         self,
@@ -461,13 +477,6 @@ def _needs(shape: Shape, *, named: bool) -> orders.Needs:
         type=list(shape.type) if named else [],
         min_memory_gib=shape.min_memory_gib,
         min_capability=shape.min_capability,
-    )
-
-
-def _is_pythons(file: str) -> bool:
-    """Say whether a file is of Python's own library."""
-    return any(
-        Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")
     )
 
 

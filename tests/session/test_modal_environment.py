@@ -429,3 +429,26 @@ def test_a_plan_says_what_would_be_built_and_asks_nobody(
     assert "hidden" not in plan
     assert CANARY not in said(result)
     assert not service.requests
+
+
+def test_a_package_that_the_image_lacks_is_named_with_the_setting_for_it(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = pytester.path.parent / f"{pytester.path.name}-lib" / "site-packages"
+    metadata = site / "not_in_image-1.5.dist-info"
+    metadata.mkdir(parents=True)
+    (site / "httpx_not_in_image.py").touch()
+    (metadata / "METADATA").write_text("Name: not-in-image\nVersion: 1.5\n", encoding="utf-8")
+    (metadata / "top_level.txt").write_text("httpx_not_in_image\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    pytester.makepyfile("""
+        import httpx_not_in_image as m
+        import pytest
+
+        @pytest.mark.gpu
+        def test_m(): assert m
+    """)
+    text = said(run(pytester, MODAL))
+    assert f"host lacks: httpx_not_in_image ({sys.executable})" in text
+    assert "the line 'pip: not-in-image==1.5' to remotegpu_requirements" in text
+    assert len(service.deploys) == 1
