@@ -12,6 +12,9 @@ from typing import Final
 
 __all__ = ["Refusal", "way_out"]
 
+OURS: Final = re.compile(
+    r"No module named '?(pytest_remotegpu|pytest|msgspec|cloudpickle|pluggy|packaging)\b"
+)
 INTERPRETER: Final = re.compile(r"^(?:.*: )?(/[!-~]*python[\d.]*): No module named ", re.MULTILINE)
 """How an interpreter says which one it is, where it can't even start a module."""
 

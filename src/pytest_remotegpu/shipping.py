@@ -25,6 +25,7 @@ from pytest_remotegpu import (
     covered,
     editables,
     environment,
+    importpath,
     lacking,
     missing,
     snapshot,
@@ -321,7 +322,7 @@ class Shipping:
         ids = tuple(self._collection.id_of(item) for item in items)
         draft: dict[str, Any] = {
             "args": self._arguments(),
-            "variables": dict(variables),
+            "variables": self._with_path(variables),
             "gpus": worker.shape.count,
             "ids": ids,
         }
@@ -368,6 +369,13 @@ class Shipping:
         alone = not self.sender.worker
         return alone and self._config.getoption("capture", "fd") in ("no", "tee-sys")
 
+    def _with_path(self, variables: dict[str, str]) -> dict[str, str]:
+        """Add the import path of processes that a test starts, where that is not theirs anyway."""
+        if not self._ships_tree:
+            return dict(variables)
+        start = self.start
+        return importpath.with_own(variables, start.path, start.environ, start.cwd, self._roots())
+
     def _options(
         self, args: list[str], files: list[str], workers: int, *, by_id: bool
     ) -> orders.Options:
@@ -403,21 +411,16 @@ class Shipping:
 
     def _import_path(self) -> list[str]:
         """Give the entries of the import path in what is sent, those of editable installs too."""
-        roots = [self._config.rootpath, *self.further.roots]
-        known = [set(environment.inside(self.start.path, root)) for root in roots]
-        found = [path for path in self.start.path if any(path in each for each in known)]
-        table = environment.redirected(sys.meta_path, sys.modules)
-        odd: dict[str, None] = {}
-        for root in roots:
-            served, unserved = environment.sources(table, root)
-            found += [path for path in served if path not in found]
-            odd |= dict.fromkeys(unserved)
+        found, odd = importpath.of_session(self.start.path, self._roots())
         self.notes += [
             f"module {name!r} is installed here by an import hook from a folder of another name;"
             " the far side can't import it unless it is installed there"
             for name in odd
         ]
         return found
+
+    def _roots(self) -> list[Path]:
+        return [self._config.rootpath, *self.further.roots]
 
     def _arguments(self) -> list[str]:
         """Give the far session's command line: this one's, less editors' reporters and coverage."""
