@@ -129,6 +129,9 @@ def test_the_recipe_is_built_in_layers_and_nothing_of_the_project_is_in_them(
     installs = [line for line in lines if "uv pip install" in line]
     assert "-c /.remotegpu/constraints.txt" in installs[0]
     assert f"pytest=={version('pytest')}" in installs[1]
+    brought = [line for line in lines if "astral-sh/uv" in line]
+    assert brought
+    assert not any("latest" in line for line in brought)
     assert f"cloudpickle=={version('cloudpickle')}" in installs[1]
     assert copied(service) == {
         "/.0_requirements.txt": (
@@ -181,17 +184,22 @@ def test_a_dockerfile_is_built_in_the_folder_of_the_project(
 ) -> None:
     pytester.makepyfile(TEST)
     pytester.mkdir("docker")
-    dockerfile = f"FROM python:{MINOR}-slim\nCOPY settings.cfg /opt/\nRUN true\n"
+    dockerfile = f"FROM python:{MINOR}-slim\nCOPY settings.cfg conf /opt/\nRUN true\n"
     pytester.path.joinpath("docker", "Dockerfile").write_text(dockerfile)
     pytester.path.joinpath("settings.cfg").write_text("x = 1")
     pytester.path.joinpath("other.cfg").write_text("x = 2")
+    for name in ("in.cfg", "out.cfg", ".env"):
+        pytester.path.joinpath("conf").mkdir(exist_ok=True)
+        pytester.path.joinpath("conf", name).write_text("x = 3")
+    pytester.path.joinpath(".dockerignore").write_text("**/.env\nconf/*\n!conf/in.cfg\n")
     write_ini(pytester, image=["docker/Dockerfile"])
     run(pytester, MODAL).assert_outcomes(passed=1)
     lines = commands(service)
     assert lines[:3] == dockerfile.splitlines()
     assert not any("add_python" in line or "COPY /python/." in line for line in lines)
     assert any(name.endswith("settings.cfg") for name in mounted(service))
-    assert not any(name.endswith("other.cfg") for name in mounted(service))
+    assert any(name.endswith("in.cfg") for name in mounted(service))
+    assert not any(name.endswith(("other.cfg", "out.cfg", ".env")) for name in mounted(service))
 
 
 def test_a_hook_adds_to_the_image_after_all_else(
@@ -216,6 +224,25 @@ def test_a_hook_adds_to_the_image_after_all_else(
         "ENV FROM_HOOK=1",
         "RUN echo hook",
     ]
+
+
+def test_a_card_that_building_rents_is_told_and_under_a_cap_refused(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest("""
+        def pytest_remotegpu_modal_image(image):
+            return image.run_commands("echo hook", gpu="T4")
+    """)
+    write_ini(pytester)
+    result = run(pytester, MODAL, "--remote-max-cost=5")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    what = "run_commands has gpu='T4', so building the image rents a GPU"
+    result.stderr.fnmatch_lines(f"*{what}, which --remote-max-cost can't limit; leave out gpu=*")
+    assert not service.calls
+    result = run(pytester, MODAL)
+    result.assert_outcomes(passed=1)
+    assert f"{what}, which is in no cost that is shown here" in said(result)
 
 
 def test_a_folder_that_a_hook_copies_comes_without_its_secrets(

@@ -138,6 +138,19 @@ def test_what_is_said_counts_and_nothing_else(write: Write) -> None:
     assert both.files.lines == ("einops",)
 
 
+@pytest.mark.parametrize("name", [".dockerignore", "d/.dockerignore", "d/Dockerfile.dockerignore"])
+def test_what_is_kept_out_of_a_dockerfiles_context_is_neither_copied_nor_refused(
+    write: Write, name: str
+) -> None:
+    root = write(d__Dockerfile="FROM python:3.12\nCOPY conf /x\n", conf__tls_dot_key="hidden")
+    (root / "conf" / "a.cfg").write_text("1")
+    with pytest.raises(UsageError, match=r"conf/tls\.key"):
+        recipe_of(root, image=["d/Dockerfile"])
+    (root / name).write_text("**/*.key\n")
+    recipe = recipe_of(root, image=["d/Dockerfile"])
+    assert [copied.path for copied in recipe.base.copied] == ["conf/a.cfg"]
+
+
 def test_a_dockerfile_stands_for_itself(write: Write) -> None:
     root = write(
         Dockerfile="FROM pytorch/pytorch:2.7.1-cuda12.8-cudnn9-devel\nCOPY a.cfg d /opt/\n",
