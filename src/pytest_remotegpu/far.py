@@ -227,9 +227,9 @@ class FarSide:
         self.summary.sent_files += sent.files
         self.summary.sent_bytes += sent.size
 
-    def meet(self, python: str) -> None:
-        """Learn which interpreter the far side has."""
-        self._shipping.meet(python, made=isinstance(self.backend, Prepares))
+    def meet(self, hello: Hello) -> None:
+        """Learn what the far side has."""
+        self._shipping.meet(hello, made=isinstance(self.backend, Prepares))
 
     def explain(self, text: str) -> list[str]:
         """Say of what a failure there lacks, and that is here, why it did not travel."""

@@ -14,7 +14,7 @@ import shlex
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -33,12 +33,13 @@ class There:
 
     :ivar python: its interpreter, as it says. :ivar made: whether its environment is made of what
         the project says. :ivar same: whether its import path is this process's, so that nothing is
-        lacking there alone.
+        lacking there alone. :ivar software: names and versions of what it has, as it says.
     """
 
     python: str = ""
     made: bool = False
     same: bool = False
+    software: Mapping[str, str] = field(default_factory=dict)
 
 
 def packages(modules: Iterable[str], is_own: Callable[[str], bool]) -> list[str]:

@@ -151,7 +151,7 @@ class News:
         if not isinstance(what, Hello):
             return
         backend = controller.backend
-        self._shipping.meet(what.executable, made=isinstance(backend, Prepares))
+        self._shipping.meet(what, made=isinstance(backend, Prepares))
         self._summary.equip(software.in_words(what.extra))
         if controller.backend.ships_tree:
             self._summary.note(software.differences(software.installed(), what.extra))

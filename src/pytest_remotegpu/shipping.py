@@ -6,7 +6,6 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.metadata
 import os
 import secrets
@@ -29,6 +28,7 @@ from pytest_remotegpu import (
     lacking,
     missing,
     snapshot,
+    software,
     trees,
 )
 from pytest_remotegpu.collection import Collection
@@ -39,6 +39,7 @@ from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.further import Further, sendable
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
+from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.recipe import local_secrets
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.trees import Sent
@@ -260,9 +261,9 @@ class Shipping:
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
 
-    def meet(self, python: str, *, made: bool) -> None:
-        """Learn which interpreter a far side has, and whether its environment is made for us."""
-        self.there = lacking.There(python, made=made, same=not self._ships_tree)
+    def meet(self, hello: Hello, *, made: bool) -> None:
+        """Learn what a far side has, and whether its environment is made for us."""
+        self.there = lacking.There(hello.executable, made, not self._ships_tree, hello.extra)
 
     def explain_missing(self, text: str, far_root: str) -> list[str]:
         """Say of files and modules that a failure lacks, and that are here, why they didn't travel.
@@ -273,9 +274,9 @@ class Shipping:
         root = self._config.rootpath
         folders = list(dict.fromkeys([str(root), *environment.inside(sys.path, root)]))
         found, modules = self._left_out(text, far_root, folders)
-        own = functools.partial(lacking.has_module, folders=folders)
-        names = lacking.packages(modules, own)
-        return found + lacking.in_words(names, self.there, lacking.requirement_for)
+        names = lacking.packages(modules, lambda name: lacking.has_module(name, folders))
+        found += lacking.in_words(names, self.there, lacking.requirement_for)
+        return found + software.of_failure(text, self.there.software)
 
     def _left_out(
         self, text: str, far_root: str, folders: list[str]

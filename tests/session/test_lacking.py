@@ -97,3 +97,27 @@ def test_nothing_is_said_where_nothing_is_lacking_there_alone(far: pytest.Pytest
             import of_nobody_at_all
     """)
     assert "host lacks" not in said(run(far, "--remote=local:cpu"))
+
+
+def test_of_a_build_that_does_not_fit(pytester: pytest.Pytester) -> None:
+    site = pytester.path.parent / f"{pytester.path.name}-far"
+    for name, version in (("torch", "2.6.0+cu126"), ("flash_attn", "2.7.4")):
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n", encoding="utf-8")
+    pytester.makeini(f"[pytest]\nremotegpu_python = {sys.executable}\n")
+    pytester.makepyfile("""
+        import os
+        import pytest
+
+        if "REMOTEGPU_WORKER" in os.environ:
+            raise ImportError("flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2E")
+
+        @pytest.mark.gpu
+        def test_import_fa(): pass
+    """)
+    far = f"--remote=command:env -C / PYTHONPATH={site} PYTEST_REMOTEGPU_PRETEND_GPUS=1"
+    text = said(run(pytester, far))
+    assert "undefined symbol: _ZN3c105ErrorC2E" in text
+    assert "the far side has torch 2.6.0+cu126" in text
+    assert "flash-attn 2.7.4" in text
