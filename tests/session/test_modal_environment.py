@@ -479,3 +479,28 @@ def test_a_package_that_the_image_lacks_is_named_with_the_setting_for_it(
     assert f"host lacks: httpx_not_in_image ({sys.executable})" in text
     assert "the line 'pip: not-in-image==1.5' to remotegpu_requirements" in text
     assert len(service.deploys) == 1
+
+
+def test_a_strange_thing_in_the_place_of_the_lock_for_deploying_ends_the_session(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    pytester.makepyfile(TEST)
+    write_ini(pytester)
+    place = tmp_path_factory.mktemp("locks")
+    monkeypatch.setenv("TMPDIR", str(place))
+    run(pytester, MODAL).assert_outcomes(passed=1)
+    [lock] = place.glob("remotegpu-deploying-*")
+    lock.unlink()
+    lock.mkdir()
+    with LoopbackModal(pytester.path.parent / f"{pytester.path.name}-second") as second:
+        for name, value in second.environ.items():
+            monkeypatch.setenv(name, value)
+        result = run(pytester, MODAL)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert f"{lock.name}'" in said(result)
+        assert "remove it, or name another folder in TMPDIR" in said(result)
+        assert not second.deploys
+    assert len(service.deploys) == 1
