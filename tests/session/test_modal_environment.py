@@ -6,8 +6,11 @@ there, each image is the interpreter of these tests.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import sys
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -332,16 +335,47 @@ def test_nothing_is_deployed_where_nothing_changed_and_else_the_reason_is_said(
     assert len(service.deploys) == 2
 
 
+@contextlib.contextmanager
+def command_lines() -> Iterator[set[bytes]]:
+    """Gather the command lines of all processes that there are meanwhile."""
+    seen: set[bytes] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            for process in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    seen.add(process.read_bytes())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        looking.join()
+
+
 def test_a_secret_is_in_nothing_but_the_order(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:
-    pytester.makepyfile(TEST)
+    pytester.makepyfile(
+        TEST
+        + """
+    @pytest.mark.gpu
+    def test_that_fails():
+        size = len(os.environ["A_TOKEN"])
+        print("it has", size, "letters")
+        assert size == 0
+"""
+    )
     pytester.makefile(".txt", requirements="-i https://u:${A_TOKEN}@example.org/simple\nnumpy")
     write_ini(pytester)
-    result = run(
-        pytester, MODAL, "--remote-debug", "-v", "--junitxml=junit.xml", "--remote-timeline"
-    )
-    result.assert_outcomes(passed=1)
+    files = ("--junitxml=junit.xml", "--remote-timeline", "--remote-json=run.json")
+    with command_lines() as lines:
+        result = run(pytester, MODAL, "--remote-debug", "-v", *files)
+    result.assert_outcomes(passed=1, failed=1)
+    assert "it has 11 letters" in said(result)
     assert CANARY not in said(result)
     found = {place for place, data in service.everything() if CANARY.encode() in data}
     # what carries the order, and what the service keeps as a secret for building
@@ -350,13 +384,32 @@ def test_a_secret_is_in_nothing_but_the_order(
         place for place in found if place.startswith("secret/")
     }
     assert any(place.startswith("secret/") for place in found)
-    for file in pytester.path.rglob("*"):
-        assert not file.is_file() or CANARY.encode() not in file.read_bytes(), file
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            assert CANARY.encode() not in process.read_bytes()
-        except OSError:
-            continue
+    assert (pytester.path / "run.json").is_file()
+    for top in (pytester.path, Path(os.environ["XDG_CACHE_HOME"])):
+        for file in top.rglob("*"):
+            assert not file.is_file() or CANARY.encode() not in file.read_bytes(), file
+    assert any(b"backends" in line or b"courier" in line for line in lines)
+    assert not any(CANARY.encode() in line for line in lines)
+
+
+def test_models_come_from_a_volume_and_nothing_is_asked_of_a_hub(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile("""
+        import os
+        import pytest
+
+        @pytest.mark.gpu
+        def test_offline():
+            assert os.environ["HF_HUB_OFFLINE"] == "1"
+            assert os.environ["HF_HOME"] == "/models/hf"
+    """)
+    offline = ["env: HF_HUB_OFFLINE=1", "env: HF_HOME=/models/hf"]
+    write_ini(pytester, image=["python:" + MINOR, *offline], volumes=["models:/models:ro"])
+    run(pytester, MODAL).assert_outcomes(passed=1)
+    [created] = [request for request in service.requests if request.method == "FunctionCreate"]
+    mounts = created.request.function.volume_mounts
+    assert [(mount.mount_path, mount.read_only) for mount in mounts] == [("/models", True)]
 
 
 @pytest.mark.parametrize(
