@@ -6,9 +6,17 @@ Reads texts; knows no worker and no backend.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
+from typing import Final
 
 __all__ = ["Refusal", "way_out"]
+
+OURS: Final = re.compile(
+    r"No module named '?(pytest_remotegpu|pytest|msgspec|cloudpickle|pluggy|packaging)\b"
+)
+INTERPRETER: Final = re.compile(r"^(?:.*: )?(/[!-~]*python[\d.]*): No module named ", re.MULTILINE)
+"""How an interpreter says which one it is, where it can't even start a module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +36,12 @@ def way_out(reason: str, version: str) -> Refusal | None:
     :param reason: how its stream ended. :param version: this package's here.
     """
     if re.search(
-        r"No module named '?(pytest_remotegpu|pytest|msgspec|cloudpickle|pluggy)\b", reason
+        r"No module named '?(pytest_remotegpu|pytest|msgspec|cloudpickle|pluggy|packaging)\b",
+        reason,
     ):
-        way = f"on the far side: PYTHON -m pip install pytest-remotegpu=={version}"
+        said = INTERPRETER.search(reason)
+        python = shlex.quote(said[1]) if said else "PYTHON"
+        way = f"on the far side: {python} -m pip install pytest-remotegpu=={version}"
         return Refusal(f"{reason}\n{way}")
     if re.search(r"exit status 12[67]\b|can't start |can't open file ", reason):
         return Refusal(f"{reason}\nname the far interpreter with the ini option remotegpu_python")

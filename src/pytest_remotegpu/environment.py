@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ALWAYS", "inside", "interpreter_options", "passed_on", "redirected", "sources"]
+__all__ = [
+    "ALWAYS",
+    "child_path",
+    "inside",
+    "interpreter_options",
+    "passed_on",
+    "redirected",
+    "sources",
+]
 
 ALWAYS: Final = (
     "CI",
@@ -62,6 +70,25 @@ def inside(paths: Iterable[str], root: Path) -> list[str]:
         and Path(path).is_relative_to(root)
         and not {"site-packages", "dist-packages"} & set(Path(path).parts)
     ]
+
+
+def child_path(
+    path: Sequence[str], given: str, cwd: str, roots: Iterable[Path], *, stdlib: str
+) -> list[str]:
+    """Pick the import path entries in the project that each further interpreter has here.
+
+    Those are of ``PYTHONPATH``, and what ``.pth`` files add behind Python's own library; what
+    pytest puts in front is none of them.
+
+    :param path: this process's. :param given: the value of ``PYTHONPATH``.
+    :param cwd: the folder that entries may be relative to. :param roots: the project's folders.
+    :param stdlib: the folder of Python's own library.
+    """
+    named = [entry or os.curdir for entry in given.split(os.pathsep)] if given else []
+    behind = path[path.index(stdlib) + 1 :] if stdlib in path else []
+    places = {entry: os.path.normpath(Path(cwd, entry)) for entry in [*named, *behind]}
+    lying = {place for root in roots for place in inside(places.values(), root)}
+    return [entry for entry, place in places.items() if place in lying]
 
 
 def redirected(finders: Iterable[object], modules: Mapping[str, object]) -> dict[str, str]:

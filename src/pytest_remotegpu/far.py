@@ -17,7 +17,7 @@ import pytest
 
 from pytest_remotegpu import selection, terminal
 from pytest_remotegpu.advice import Refusal
-from pytest_remotegpu.backends.base import Backend, Environment, Leaves, Tells
+from pytest_remotegpu.backends.base import Backend, Environment, Leaves, Prepares, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Said, Worker
@@ -226,6 +226,10 @@ class FarSide:
         sent = self._shipping.supply(digests, worker.send, self.summary.note)
         self.summary.sent_files += sent.files
         self.summary.sent_bytes += sent.size
+
+    def meet(self, hello: Hello) -> None:
+        """Learn what the far side has."""
+        self._shipping.meet(hello, made=isinstance(self.backend, Prepares))
 
     def explain(self, text: str) -> list[str]:
         """Say of what a failure there lacks, and that is here, why it did not travel."""

@@ -266,6 +266,7 @@ class Gathering:
             wrong.append(f"--gpu-required: its {hello.pretend} GPUs are pretend ones")
         if wrong:
             raise UsageError(_refusal(far, "\n".join(wrong)))
+        far.meet(hello)
 
     def _take_end(self, far: FarSide, gatherer: _Gatherer, lost: Lost) -> None:
         if lost.kind == "usage" or (gatherer.worker.hello is None and not lost.hostile):

@@ -16,6 +16,7 @@ import cloudpickle
 import pytest
 
 from pytest_remotegpu import software, terminal
+from pytest_remotegpu.backends.base import Prepares
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.controller import Controller, Lost, Notice, Said, Worker
 from pytest_remotegpu.covered import Covered
@@ -149,6 +150,8 @@ class News:
         """Keep what a far side is made of, and say where an environment of its own differs."""
         if not isinstance(what, Hello):
             return
+        backend = controller.backend
+        self._shipping.meet(what, made=isinstance(backend, Prepares))
         self._summary.equip(software.in_words(what.extra))
         if controller.backend.ships_tree:
             self._summary.note(software.differences(software.installed(), what.extra))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, Final
@@ -96,7 +96,7 @@ class Outfit:
                     'the methods of its image give, such as image.apt_install("git")'
                 )
             read, given = self.check(), given or image
-            notes = (*read.notes, *given.notes)
+            notes = (*read.notes, *given.notes, *self._rented_to_build(given))
             self._whole = replace(read, steps=given.steps, notes=notes)
         return self._whole
 
@@ -124,6 +124,21 @@ class Outfit:
                 'gives another image, so end with a return, such as return image.apt_install("git")'
             )
         return given
+
+    def _rented_to_build(self, image: recipes.Image) -> Iterator[str]:
+        """Say of each step that it rents a card, which nothing here can count.
+
+        :raises UsageError: where the user has set a limit to the cost.
+        """
+        for step in image.steps:
+            if card := step.kwargs.get("gpu"):
+                what = f"{HOOK}: {step.method} has gpu={card!r}, so building the image rents a GPU"
+                if self._settings.max_cost:
+                    raise UsageError(
+                        f"{what}, which --remote-max-cost can't limit; leave out gpu=, or build "
+                        "once without that option"
+                    )
+                yield f"{what}, which is in no cost that is shown here"
 
     def why(self, provider: str, more: Mapping[str, str]) -> list[str]:
         """Say how the recipe differs from the one that was used last.

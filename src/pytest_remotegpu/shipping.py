@@ -11,7 +11,6 @@ import os
 import secrets
 import socket
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,18 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 
-from pytest_remotegpu import audience, covered, editables, environment, missing, snapshot, trees
+from pytest_remotegpu import (
+    audience,
+    covered,
+    editables,
+    environment,
+    importpath,
+    lacking,
+    missing,
+    snapshot,
+    software,
+    trees,
+)
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
@@ -29,6 +39,7 @@ from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.further import Further, sendable
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
+from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.recipe import local_secrets
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.trees import Sent
@@ -124,6 +135,7 @@ class Shipping:
             for name, value in vars(config.option).items()
         }
         self.notes: list[str] = []
+        self.there = lacking.There()
         self.measures = False
 
     def take_snapshot(self) -> None:
@@ -249,41 +261,47 @@ class Shipping:
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
 
+    def meet(self, hello: Hello, *, made: bool) -> None:
+        """Learn what a far side has, and whether its environment is made for us."""
+        self.there = lacking.There(hello.executable, made, not self._ships_tree, hello.extra)
+
     def explain_missing(self, text: str, far_root: str) -> list[str]:
         """Say of files and modules that a failure lacks, and that are here, why they didn't travel.
 
         :param text: the failure's. :param far_root: the project's folder there; empty where that
             is not known.
         """
+        root = self._config.rootpath
+        folders = list(dict.fromkeys([str(root), *environment.inside(sys.path, root)]))
+        found, modules = self._left_out(text, far_root, folders)
+        names = lacking.packages(modules, lambda name: lacking.has_module(name, folders))
+        found += lacking.in_words(names, self.there, lacking.requirement_for)
+        return found + software.of_failure(text, self.there.software)
+
+    def _left_out(
+        self, text: str, far_root: str, folders: list[str]
+    ) -> tuple[list[str], list[str]]:
+        """Say why files and modules did not travel, and which modules no such reason explains."""
+        modules = missing.modules_of(text)
         taken = self.snapshot
         if taken is None:
-            return []
+            return [], modules
         explain = taken.why_left_out if self._revision is None else self._revision.why_left_out
         root = self._config.rootpath
         found: dict[str, None] = {}
         for path in missing.files_of(text, far_root, root.name):
             for here in (os.path.normpath(Path(self.start.cwd, path)), str(root / path)):
                 found.setdefault(explain(os.path.relpath(here, root)) or "")
-        folders = dict.fromkeys([str(root), *environment.inside(sys.path, root)])
-        for module in missing.modules_of(text):
+        unexplained = []
+        for module in modules:
             paths = missing.paths_of(module, folders)
             whys = (explain(os.path.relpath(path, root)) for path in paths)
             why = next(filter(None, whys), "") or self.further.explain(module, sys.path)
-            found.setdefault(why or self._outside(module))
-        return list(filter(None, found))
-
-    def _outside(self, module: str) -> str:
-        """Say of a module of this process that it doesn't lie in the project, nor is installed."""
-        file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
-        root = self._config.rootpath
-        file = os.path.normpath(file) if file else ""
-        installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
-        if not file or installed or Path(file).is_relative_to(root) or _is_pythons(file):
-            return ""
-        return (
-            f"module {module!r} was not sent: it is imported here from {file!r}, outside the"
-            f" project root {str(root)!r}; install it on the far side"
-        )
+            why = why or lacking.outside(module, root)
+            found.setdefault(why)
+            if not why:
+                unexplained.append(module)
+        return list(filter(None, found)), unexplained
 
     def order(
         self,
@@ -305,7 +323,7 @@ class Shipping:
         ids = tuple(self._collection.id_of(item) for item in items)
         draft: dict[str, Any] = {
             "args": self._arguments(),
-            "variables": dict(variables),
+            "variables": self._with_path(variables),
             "gpus": worker.shape.count,
             "ids": ids,
         }
@@ -352,6 +370,13 @@ class Shipping:
         alone = not self.sender.worker
         return alone and self._config.getoption("capture", "fd") in ("no", "tee-sys")
 
+    def _with_path(self, variables: dict[str, str]) -> dict[str, str]:
+        """Add the import path of processes that a test starts, where that is not theirs anyway."""
+        if not self._ships_tree:
+            return dict(variables)
+        start = self.start
+        return importpath.with_own(variables, start.path, start.environ, start.cwd, self._roots())
+
     def _options(
         self, args: list[str], files: list[str], workers: int, *, by_id: bool
     ) -> orders.Options:
@@ -387,21 +412,16 @@ class Shipping:
 
     def _import_path(self) -> list[str]:
         """Give the entries of the import path in what is sent, those of editable installs too."""
-        roots = [self._config.rootpath, *self.further.roots]
-        known = [set(environment.inside(self.start.path, root)) for root in roots]
-        found = [path for path in self.start.path if any(path in each for each in known)]
-        table = environment.redirected(sys.meta_path, sys.modules)
-        odd: dict[str, None] = {}
-        for root in roots:
-            served, unserved = environment.sources(table, root)
-            found += [path for path in served if path not in found]
-            odd |= dict.fromkeys(unserved)
+        found, odd = importpath.of_session(self.start.path, self._roots())
         self.notes += [
             f"module {name!r} is installed here by an import hook from a folder of another name;"
             " the far side can't import it unless it is installed there"
             for name in odd
         ]
         return found
+
+    def _roots(self) -> list[Path]:
+        return [self._config.rootpath, *self.further.roots]
 
     def _arguments(self) -> list[str]:
         """Give the far session's command line: this one's, less editors' reporters and coverage."""
@@ -461,13 +481,6 @@ def _needs(shape: Shape, *, named: bool) -> orders.Needs:
         type=list(shape.type) if named else [],
         min_memory_gib=shape.min_memory_gib,
         min_capability=shape.min_capability,
-    )
-
-
-def _is_pythons(file: str) -> bool:
-    """Say whether a file is of Python's own library."""
-    return any(
-        Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")
     )
 
 

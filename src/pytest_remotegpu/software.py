@@ -10,11 +10,16 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["KNOWN", "differences", "in_words", "installed"]
+__all__ = ["KNOWN", "differences", "in_words", "installed", "of_failure"]
 
-KNOWN: Final = ("torch", "CUDA", "driver", "triton", "flash-attn", "jax")
+KNOWN: Final = ("torch", "CUDA", "cxx11abi", "driver", "triton", "flash-attn", "jax")
 """In the order in which people want to know."""
 COMPARED: Final = ("torch", "triton", "flash-attn", "jax")
+UNFIT: Final = re.compile(
+    r"undefined symbol|symbol not found|cannot open shared object|GLIBCXX|DLL load failed"
+    r"|no kernel image is available|compiled for CUDA|driver version is insufficient"
+)
+"""What is said where compiled code does not fit torch, CUDA or the driver."""
 VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,39}", re.ASCII)
 
 
@@ -36,6 +41,15 @@ def _checked(said: Mapping[str, str]) -> dict[str, str]:
 def in_words(said: Mapping[str, str]) -> str:
     """Write it as a list; nothing where nothing is known."""
     return ", ".join(f"{name} {version}" for name, version in _checked(said).items())
+
+
+def of_failure(text: str, said: Mapping[str, str]) -> list[str]:
+    """Say what a far side is made of where a failure may come from builds that do not fit.
+
+    :param text: the failure's. :param said: as the far side's hello has it.
+    """
+    words = in_words(said)
+    return [f"the far side has {words}"] if words and UNFIT.search(text) else []
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:

@@ -6,8 +6,11 @@ there, each image is the interpreter of these tests.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import sys
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -129,6 +132,9 @@ def test_the_recipe_is_built_in_layers_and_nothing_of_the_project_is_in_them(
     installs = [line for line in lines if "uv pip install" in line]
     assert "-c /.remotegpu/constraints.txt" in installs[0]
     assert f"pytest=={version('pytest')}" in installs[1]
+    brought = [line for line in lines if "astral-sh/uv" in line]
+    assert brought
+    assert not any("latest" in line for line in brought)
     assert f"cloudpickle=={version('cloudpickle')}" in installs[1]
     assert copied(service) == {
         "/.0_requirements.txt": (
@@ -181,17 +187,22 @@ def test_a_dockerfile_is_built_in_the_folder_of_the_project(
 ) -> None:
     pytester.makepyfile(TEST)
     pytester.mkdir("docker")
-    dockerfile = f"FROM python:{MINOR}-slim\nCOPY settings.cfg /opt/\nRUN true\n"
+    dockerfile = f"FROM python:{MINOR}-slim\nCOPY settings.cfg conf /opt/\nRUN true\n"
     pytester.path.joinpath("docker", "Dockerfile").write_text(dockerfile)
     pytester.path.joinpath("settings.cfg").write_text("x = 1")
     pytester.path.joinpath("other.cfg").write_text("x = 2")
+    for name in ("in.cfg", "out.cfg", ".env"):
+        pytester.path.joinpath("conf").mkdir(exist_ok=True)
+        pytester.path.joinpath("conf", name).write_text("x = 3")
+    pytester.path.joinpath(".dockerignore").write_text("**/.env\nconf/*\n!conf/in.cfg\n")
     write_ini(pytester, image=["docker/Dockerfile"])
     run(pytester, MODAL).assert_outcomes(passed=1)
     lines = commands(service)
     assert lines[:3] == dockerfile.splitlines()
     assert not any("add_python" in line or "COPY /python/." in line for line in lines)
     assert any(name.endswith("settings.cfg") for name in mounted(service))
-    assert not any(name.endswith("other.cfg") for name in mounted(service))
+    assert any(name.endswith("in.cfg") for name in mounted(service))
+    assert not any(name.endswith(("other.cfg", "out.cfg", ".env")) for name in mounted(service))
 
 
 def test_a_hook_adds_to_the_image_after_all_else(
@@ -216,6 +227,25 @@ def test_a_hook_adds_to_the_image_after_all_else(
         "ENV FROM_HOOK=1",
         "RUN echo hook",
     ]
+
+
+def test_a_card_that_building_rents_is_told_and_under_a_cap_refused(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(TEST)
+    pytester.makeconftest("""
+        def pytest_remotegpu_modal_image(image):
+            return image.run_commands("echo hook", gpu="T4")
+    """)
+    write_ini(pytester)
+    result = run(pytester, MODAL, "--remote-max-cost=5")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    what = "run_commands has gpu='T4', so building the image rents a GPU"
+    result.stderr.fnmatch_lines(f"*{what}, which --remote-max-cost can't limit; leave out gpu=*")
+    assert not service.calls
+    result = run(pytester, MODAL)
+    result.assert_outcomes(passed=1)
+    assert f"{what}, which is in no cost that is shown here" in said(result)
 
 
 def test_a_folder_that_a_hook_copies_comes_without_its_secrets(
@@ -305,16 +335,47 @@ def test_nothing_is_deployed_where_nothing_changed_and_else_the_reason_is_said(
     assert len(service.deploys) == 2
 
 
+@contextlib.contextmanager
+def command_lines() -> Iterator[set[bytes]]:
+    """Gather the command lines of all processes that there are meanwhile."""
+    seen: set[bytes] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            for process in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    seen.add(process.read_bytes())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        looking.join()
+
+
 def test_a_secret_is_in_nothing_but_the_order(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:
-    pytester.makepyfile(TEST)
+    pytester.makepyfile(
+        TEST
+        + """
+    @pytest.mark.gpu
+    def test_that_fails():
+        size = len(os.environ["A_TOKEN"])
+        print("it has", size, "letters")
+        assert size == 0
+"""
+    )
     pytester.makefile(".txt", requirements="-i https://u:${A_TOKEN}@example.org/simple\nnumpy")
     write_ini(pytester)
-    result = run(
-        pytester, MODAL, "--remote-debug", "-v", "--junitxml=junit.xml", "--remote-timeline"
-    )
-    result.assert_outcomes(passed=1)
+    files = ("--junitxml=junit.xml", "--remote-timeline", "--remote-json=run.json")
+    with command_lines() as lines:
+        result = run(pytester, MODAL, "--remote-debug", "-v", *files)
+    result.assert_outcomes(passed=1, failed=1)
+    assert "it has 11 letters" in said(result)
     assert CANARY not in said(result)
     found = {place for place, data in service.everything() if CANARY.encode() in data}
     # what carries the order, and what the service keeps as a secret for building
@@ -323,13 +384,32 @@ def test_a_secret_is_in_nothing_but_the_order(
         place for place in found if place.startswith("secret/")
     }
     assert any(place.startswith("secret/") for place in found)
-    for file in pytester.path.rglob("*"):
-        assert not file.is_file() or CANARY.encode() not in file.read_bytes(), file
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            assert CANARY.encode() not in process.read_bytes()
-        except OSError:
-            continue
+    assert (pytester.path / "run.json").is_file()
+    for top in (pytester.path, Path(os.environ["XDG_CACHE_HOME"])):
+        for file in top.rglob("*"):
+            assert not file.is_file() or CANARY.encode() not in file.read_bytes(), file
+    assert any(b"backends" in line or b"courier" in line for line in lines)
+    assert not any(CANARY.encode() in line for line in lines)
+
+
+def test_models_come_from_a_volume_and_nothing_is_asked_of_a_hub(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile("""
+        import os
+        import pytest
+
+        @pytest.mark.gpu
+        def test_offline():
+            assert os.environ["HF_HUB_OFFLINE"] == "1"
+            assert os.environ["HF_HOME"] == "/models/hf"
+    """)
+    offline = ["env: HF_HUB_OFFLINE=1", "env: HF_HOME=/models/hf"]
+    write_ini(pytester, image=["python:" + MINOR, *offline], volumes=["models:/models:ro"])
+    run(pytester, MODAL).assert_outcomes(passed=1)
+    [created] = [request for request in service.requests if request.method == "FunctionCreate"]
+    mounts = created.request.function.volume_mounts
+    assert [(mount.mount_path, mount.read_only) for mount in mounts] == [("/models", True)]
 
 
 @pytest.mark.parametrize(
@@ -429,3 +509,51 @@ def test_a_plan_says_what_would_be_built_and_asks_nobody(
     assert "hidden" not in plan
     assert CANARY not in said(result)
     assert not service.requests
+
+
+def test_a_package_that_the_image_lacks_is_named_with_the_setting_for_it(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = pytester.path.parent / f"{pytester.path.name}-lib" / "site-packages"
+    metadata = site / "not_in_image-1.5.dist-info"
+    metadata.mkdir(parents=True)
+    (site / "httpx_not_in_image.py").touch()
+    (metadata / "METADATA").write_text("Name: not-in-image\nVersion: 1.5\n", encoding="utf-8")
+    (metadata / "top_level.txt").write_text("httpx_not_in_image\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    pytester.makepyfile("""
+        import httpx_not_in_image as m
+        import pytest
+
+        @pytest.mark.gpu
+        def test_m(): assert m
+    """)
+    text = said(run(pytester, MODAL))
+    assert f"host lacks: httpx_not_in_image ({sys.executable})" in text
+    assert "the line 'pip: not-in-image==1.5' to remotegpu_requirements" in text
+    assert len(service.deploys) == 1
+
+
+def test_a_strange_thing_in_the_place_of_the_lock_for_deploying_ends_the_session(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    pytester.makepyfile(TEST)
+    write_ini(pytester)
+    place = tmp_path_factory.mktemp("locks")
+    monkeypatch.setenv("TMPDIR", str(place))
+    run(pytester, MODAL).assert_outcomes(passed=1)
+    [lock] = place.glob("remotegpu-deploying-*")
+    lock.unlink()
+    lock.mkdir()
+    with LoopbackModal(pytester.path.parent / f"{pytester.path.name}-second") as second:
+        for name, value in second.environ.items():
+            monkeypatch.setenv(name, value)
+        result = run(pytester, MODAL)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert f"{lock.name}'" in said(result)
+        assert "remove it, or name another folder in TMPDIR" in said(result)
+        assert not second.deploys
+    assert len(service.deploys) == 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from pytest_remotegpu.environment import (
     ALWAYS,
+    child_path,
     inside,
     interpreter_options,
     passed_on,
@@ -121,3 +123,18 @@ def test_what_a_hook_serves_becomes_entries_of_the_import_path() -> None:
         "renamed": "/p/python", "outside": "/q/outside",
     }  # fmt: skip
     assert sources(table, Path("/p")) == (["/p/src", "/p"], ["renamed"])
+
+
+def test_further_interpreters_have_neither_the_programs_folder_nor_what_pytest_adds(
+    tmp_path: Path,
+) -> None:
+    names = ("tests", "src", "lib", "plugin")
+    tests, source, lib, plugin = (str(tmp_path / name) for name in names)
+    path = [str(tmp_path), tests, source, "/usr/lib/python3", lib, "/usr/lib/site-packages"]
+    given = os.pathsep.join([source, "", "plugin", "/elsewhere"])
+    found = child_path(path, given, str(tmp_path), [tmp_path], stdlib="/usr/lib/python3")
+    assert found == [source, ".", "plugin", lib]
+    unset = child_path(path, "", str(tmp_path), [tmp_path], stdlib="/usr/lib/python3")
+    assert unset == [lib]
+    assert child_path(path[:3], "", "/", [tmp_path], stdlib="/usr/lib/python3") == []
+    assert plugin not in found

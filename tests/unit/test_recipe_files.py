@@ -198,6 +198,68 @@ def test_uv_gets_nothing_of_the_file_that_it_does_not_need() -> None:
     assert project(text.replace("= 9", "= 10")).for_uv() == project(text).for_uv()
 
 
+BARE = PROJECT.partition("[tool.uv]")[0]
+BUILDS = """
+no-build-isolation-package = ["flash-attn"]
+no-build-isolation = false
+no-binary = false
+no-binary-package = ["flash-attn"]
+no-build = false
+no-build-package = ["torch"]
+no-sources = false
+no-index = false
+index-url = "https://example.org/simple"
+extra-index-url = ["https://example.org/more"]
+index-strategy = "unsafe-best-match"
+find-links = ["https://example.org/wheels"]
+build-constraint-dependencies = ["setuptools<80"]
+dependency-metadata = [{ name = "flash-attn", version = "2.8.3", requires-dist = ["torch"] }]
+
+[X.extra-build-dependencies]
+flash-attn = [{ requirement = "torch", match-runtime = true }, "ninja"]
+
+[X.extra-build-variables]
+flash-attn = { FLASH_ATTENTION_SKIP_CUDA_BUILD = "TRUE" }
+
+[X.config-settings]
+editable_mode = "compat"
+
+[X.config-settings-package]
+flash-attn = { jobs = "4" }
+"""
+
+
+def test_how_uv_is_told_to_build_is_kept() -> None:
+    text = f"{BARE}\n[tool.uv]\ncache-dir = 'c'{BUILDS.replace('[X.', '[tool.uv.')}"
+    kept = tomllib.loads(project(text).for_uv())["tool"]["uv"]
+    said = tomllib.loads(BUILDS)
+    assert kept == {key: value for key, value in (said | said["X"]).items() if key != "X"} | {
+        "package": False
+    }
+    slower = project(text.replace('jobs = "4"', 'jobs = "2"'))
+    assert slower.for_uv() != project(text).for_uv()
+
+
+def test_a_uv_toml_stands_in_for_what_it_may_say() -> None:
+    text = f"""{BARE}
+        [tool.uv]
+        no-binary-package = ["numpy"]
+        sources = {{ torch = {{ index = "cu" }} }}
+        index = [{{ name = "old", url = "https://example.org/old" }}]
+    """
+    beside = tomllib.loads('index = [{ name = "cu", url = "https://example.org/cu" }]')
+    kept = tomllib.loads(project(text).for_uv(beside))["tool"]["uv"]
+    assert kept["index"] == beside["index"]
+    assert kept["sources"] == {"torch": {"index": "cu"}}
+    assert "no-binary-package" not in kept
+
+
+def test_folders_of_wheels_of_this_machine_are_left_out() -> None:
+    text = f"{BARE}\n[tool.uv]\nfind-links = ['wheels', 'https://example.org/w', '/w']\n"
+    kept = tomllib.loads(project(text).for_uv())["tool"]["uv"]
+    assert kept["find-links"] == ["https://example.org/w"]
+
+
 plain = st.recursive(
     st.booleans() | st.integers(-(2**60), 2**60) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

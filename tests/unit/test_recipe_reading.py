@@ -78,6 +78,16 @@ def test_a_lock_file_comes_first(write: Write) -> None:
     assert recipe.files.lines == ()
 
 
+def test_settings_of_uv_beside_the_lock_file_count(write: Write) -> None:
+    files = {"uv_dot_lock": LOCK, "pyproject_dot_toml": PYPROJECT}
+    plain = recipe_of(write(**files))
+    told = recipe_of(write(**files, uv_dot_toml='no-build-isolation-package = ["flash-attn"]\n'))
+    assert plain.uv is not None
+    assert told.uv is not None
+    assert "flash-attn" in told.uv.pyproject
+    assert fingerprint(told, {}) != fingerprint(plain, {})
+
+
 def test_requirements_files_come_second(write: Write) -> None:
     root = write(
         requirements_dot_txt="numpy",
@@ -126,6 +136,19 @@ def test_what_is_said_counts_and_nothing_else(write: Write) -> None:
     both = recipe_of(root, requirements=["uv.lock", "a.txt"])
     assert both.uv is not None
     assert both.files.lines == ("einops",)
+
+
+@pytest.mark.parametrize("name", [".dockerignore", "d/.dockerignore", "d/Dockerfile.dockerignore"])
+def test_what_is_kept_out_of_a_dockerfiles_context_is_neither_copied_nor_refused(
+    write: Write, name: str
+) -> None:
+    root = write(d__Dockerfile="FROM python:3.12\nCOPY conf /x\n", conf__tls_dot_key="hidden")
+    (root / "conf" / "a.cfg").write_text("1")
+    with pytest.raises(UsageError, match=r"conf/tls\.key"):
+        recipe_of(root, image=["d/Dockerfile"])
+    (root / name).write_text("**/*.key\n")
+    recipe = recipe_of(root, image=["d/Dockerfile"])
+    assert [copied.path for copied in recipe.base.copied] == ["conf/a.cfg"]
 
 
 def test_a_dockerfile_stands_for_itself(write: Write) -> None:
@@ -276,6 +299,24 @@ def test_sources_that_only_uv_reads_are_noted(write: Write) -> None:
             },
             {},
             ["uv.lock has an address with a password"],
+        ),
+        (
+            {
+                "uv_dot_lock": LOCK,
+                "pyproject_dot_toml": PYPROJECT,
+                "uv_dot_toml": "index-url = 'https://u:hidden@h/simple'",
+            },
+            {},
+            ["uv.toml has an address with a password", "env:UV_INDEX_NAME_PASSWORD"],
+        ),
+        (
+            {
+                "uv_dot_lock": LOCK,
+                "pyproject_dot_toml": PYPROJECT
+                + "[tool.uv.extra-build-variables]\nflash-attn = { HF_TOKEN = 'hidden' }\n",
+            },
+            {},
+            ["pyproject.toml sets HF_TOKEN for the build of flash-attn", "leave it out"],
         ),
         (
             {"Dockerfile": "FROM ubuntu\nCOPY .env /x\n", "_dot_env": "A=hidden"},

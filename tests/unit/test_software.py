@@ -49,6 +49,38 @@ def test_versions_are_found_without_an_import(install: Path, text: str | None, c
     assert {name: text for name, text in versions.found().items() if name != "driver"} == there
 
 
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ('set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")', "FALSE"),
+        ('set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=1")', "TRUE"),
+        ("set(TORCH_LIBRARIES torch)", "TRUE"),
+        ("", None),
+    ],
+)
+def test_the_abi_of_torch_is_found(install: Path, text: str, flag: str | None) -> None:
+    put(install, "torch", "2.6.0", TORCH)
+    folder = install / "torch" / "share" / "cmake" / "Torch"
+    folder.mkdir(parents=True)
+    (folder / "TorchConfig.cmake").write_text(text)
+    assert versions.found().get("cxx11abi") == flag
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("E  ImportError: flash_attn_2_cuda.so: undefined symbol: _ZN3c10", True),
+        ("E  ImportError: libcudart.so.12: cannot open shared object file", True),
+        ("E  assert 1 == 2", False),
+    ],
+)
+def test_where_builds_do_not_fit_all_of_them_are_named(text: str, *, told: bool) -> None:
+    said = {"flash-attn": "2.8.3", "torch": "2.6.0+cu126", "CUDA": "12.6", "cxx11abi": "FALSE"}
+    words = "the far side has torch 2.6.0+cu126, CUDA 12.6, cxx11abi FALSE, flash-attn 2.8.3"
+    assert software.of_failure(text, said) == [words] * told
+    assert software.of_failure(text, {}) == []
+
+
 @pytest.mark.usefixtures("install")
 def test_nothing_installed_is_nothing_to_say() -> None:
     assert not set(versions.found()) - {"driver"}

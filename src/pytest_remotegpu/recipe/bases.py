@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.recipe import copies, literals
 from pytest_remotegpu.recipe.declared import Image, is_dockerfile
+from pytest_remotegpu.recipe.ignoring import NAME, Ignored
 from pytest_remotegpu.recipe.images import Dockerfile, has_python, python_of
 from pytest_remotegpu.recipe.requirements import read_text
 from pytest_remotegpu.recipe.values import Base, Copied
@@ -71,6 +72,7 @@ def _dockerfile(root: Path, image: Image, python: str) -> Base:
 
 def _copied(root: Path, path: str, found: Dockerfile) -> Iterator[Copied]:
     """Look at what a Dockerfile copies, since the image depends on it."""
+    ignored = _ignored(root, path)
     seen: set[Path] = set()
     for number, pattern in found.copies:
         where = f"{path}, line {number}"
@@ -84,12 +86,22 @@ def _copied(root: Path, path: str, found: Dockerfile) -> Iterator[Copied]:
         for file in sorted(set(_matching(root, clean)) - seen):
             seen.add(file)
             name = file.relative_to(root).as_posix()
+            if ignored.has(name):
+                continue
             reason = copies.objection(root, file)
             if reason is not None:
                 raise UsageError(f"{where} copies {name!r}, which {reason}; {copies.WAY_OUT}")
             yield Copied(name, copies.digest(file))
             if len(seen) > MOST_COPIED:
                 raise UsageError(f"{where} copies more than {MOST_COPIED} files; copy fewer")
+
+
+def _ignored(root: Path, path: str) -> Ignored:
+    """Read what is not to be copied: from its own file, that of its folder, or the context's."""
+    for name in (f"{path}{NAME}", PurePosixPath(path).with_name(NAME).as_posix(), NAME):
+        if (root / name).is_file():
+            return Ignored.parse(read_text(root / name, name))
+    return Ignored()
 
 
 def _matching(root: Path, pattern: str) -> Iterator[Path]:

@@ -21,8 +21,17 @@ __all__ = ["Pyproject", "to_toml"]
 
 USUAL: Final = ("gpu", "test", "testing", "tests")
 """Extras and groups that are taken where nobody says which."""
-OF_UV: Final = ("index", "sources", "conflicts", "default-groups", "environments")
-"""Of uv's own settings, those that change what is installed."""
+OF_PROJECTS: Final = ("sources", "conflicts", "default-groups", "environments")
+"""Of uv's own settings, those that change what is installed, and that a project alone may have."""
+ANYWHERE: Final = (
+    *("index", "index-url", "extra-index-url", "no-index", "index-strategy", "find-links"),
+    *("no-build", "no-build-package", "no-binary", "no-binary-package", "no-sources"),
+    *("no-build-isolation", "no-build-isolation-package", "no-sources-package"),
+    *("extra-build-dependencies", "extra-build-variables", "build-constraint-dependencies"),
+    *("config-settings", "config-settings-package", "dependency-metadata"),
+)
+"""Likewise, those that a ``uv.toml`` may have as well: from where, and how packages are built."""
+LINKS: Final = "find-links"
 
 
 @dataclass(frozen=True)
@@ -178,17 +187,24 @@ class Pyproject:
             found += self._group(canonicalize_name(inner), (*above, group))
         return found
 
-    def for_uv(self) -> str:
+    def for_uv(self, beside: Mapping[str, Any] | None = None) -> str:
         """Write what ``uv sync --frozen`` needs of this file, and nothing that often changes.
 
         A workspace's other members are left out: their code travels, and what they depend on is in
         the lock file.
+
+        :param beside: what a ``uv.toml`` beside it says, in whose favour uv ignores what both may
+            have; ``None`` where there is none.
         """
         keys = ("name", "version", "requires-python", "dependencies", "optional-dependencies")
         project = {key: self.project[key] for key in keys if key in self.project}
         if "version" not in project:
             project["version"] = "0"
-        uv = {key: self.tool_uv[key] for key in OF_UV if key in self.tool_uv}
+        settings = self.tool_uv if beside is None else beside
+        uv: dict[str, Any] = {key: self.tool_uv[key] for key in OF_PROJECTS if key in self.tool_uv}
+        uv |= {key: settings[key] for key in ANYWHERE if key in settings}
+        if isinstance(uv.get(LINKS), list):  # folders of this machine are nowhere else
+            uv[LINKS] = [link for link in uv[LINKS] if "://" in str(link)]
         kept: dict[str, Any] = {
             "project": {"name": "project", **project},
             "dependency-groups": self._table("dependency-groups"),

@@ -17,7 +17,7 @@ from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.recipe import ourselves
 from pytest_remotegpu.recipe.bases import base_of
 from pytest_remotegpu.recipe.declared import Declared, Source
-from pytest_remotegpu.recipe.literals import WAY_OUT, has_password
+from pytest_remotegpu.recipe.literals import WAY_OUT, has_password, is_confidential
 from pytest_remotegpu.recipe.lock import Lock
 from pytest_remotegpu.recipe.needs import Here, admits_python, own_requirements
 from pytest_remotegpu.recipe.pyproject import Pyproject
@@ -29,6 +29,8 @@ __all__ = ["read"]
 
 LOCK: Final = "uv.lock"
 PYPROJECT: Final = "pyproject.toml"
+UV_TOML: Final = "uv.toml"
+BUILD_VARIABLES: Final = "extra-build-variables"
 KINDS: Final = ("gpu", "cuda", "test", "tests", "testing")
 """Of requirements files beside the main one, those that tests are likely to need."""
 
@@ -119,6 +121,11 @@ class _Reading:
             raise UsageError(f"there is no {path}, which uv.lock and its dependencies need")
         return Pyproject.parse(path, read_text(file, path))
 
+    def _uv_settings(self, path: str) -> Pyproject | None:
+        """Give uv's settings where they have a file of their own."""
+        file = self._root / path
+        return Pyproject.parse(path, read_text(file, path)) if file.is_file() else None
+
     def take(self, source: Source) -> None:
         """Take in one source.
 
@@ -146,14 +153,17 @@ class _Reading:
         beside.check(source.extras, source.groups)
         lock = Lock.parse(path, text, self._here.python)
         self._check_python(path, lock.requires_python or beside.requires_python)
-        pyproject = beside.for_uv()
-        for name, staged in ((beside.name, pyproject), (path, text)):
+        settings = self._uv_settings(str(PurePosixPath(path).with_name(UV_TOML)))
+        pyproject = beside.for_uv(None if settings is None else settings.data)
+        uv = beside if settings is None else settings
+        for name, staged in ((uv.name, pyproject), (path, text)):
             if has_password(staged):
                 raise UsageError(
                     f"{name} has an address with a password in it, and {WAY_OUT}; have only the "
                     "address there, and env:UV_INDEX_NAME_USERNAME and env:UV_INDEX_NAME_PASSWORD, "
                     "with the index's name for NAME, in remotegpu_secrets"
                 )
+        _check_build_variables(uv)
         self._git = self._git or lock.git
         self.uv = UvProject(
             path=path,
@@ -285,3 +295,18 @@ class _Reading:
         pins = dict(self.uv.pins) if self.uv is not None else {}
         where = ", ".join((*([self.uv.path] if self.uv else []), *files.sources))
         return own_requirements(self._here, pins, files.lines + files.constraints, where)
+
+
+def _check_build_variables(uv: Pyproject) -> None:
+    """Make sure that no secret is among the variables of builds.
+
+    :raises UsageError: for one.
+    """
+    table = (uv.data if PurePosixPath(uv.name).name == UV_TOML else uv.tool_uv).get(BUILD_VARIABLES)
+    for package, variables in (table if isinstance(table, dict) else {}).items():
+        for name in variables if isinstance(variables, dict) else ():
+            if is_confidential(name):
+                raise UsageError(
+                    f"{uv.name} sets {name} for the build of {package}, and {WAY_OUT}; leave "
+                    "it out there, and install that package from a wheel or an index instead"
+                )

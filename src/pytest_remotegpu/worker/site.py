@@ -20,6 +20,7 @@ from pytest_remotegpu.worker import versions
 
 __all__ = ["chosen", "for_runner", "hello", "look", "sweep"]
 
+PYTHONPATH: Final = "PYTHONPATH"
 PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
 
 
@@ -56,10 +57,21 @@ def for_runner(
         for name in ("args", "files", "sys_path")
     }
     options = msgspec.structs.replace(given, **moved)
+    variables = dict(order.variables)
+    if PYTHONPATH in variables:
+        entries = variables[PYTHONPATH].split(":")
+        variables[PYTHONPATH] = ":".join(_moved_all(entry, places) for entry in entries)
     cwd = os.path.normpath(Path(root, order.cwd))
     there = msgspec.structs.replace(site, root=root)
     return msgspec.structs.replace(
-        order, options=options, site=there, cwd=cwd, tree=None, further=[], run=run
+        order,
+        options=options,
+        variables=variables,
+        site=there,
+        cwd=cwd,
+        tree=None,
+        further=[],
+        run=run,
     )
 
 

@@ -17,6 +17,7 @@ from pytest_remotegpu.protocol import orders
 
 __all__ = ["settle_in"]
 
+PYTHONPATH: Final = "PYTHONPATH"
 WORKER_VARIABLE: Final = "REMOTEGPU_WORKER"
 """Tests and conftests read the worker's id here; sessions that a test starts ship nothing."""
 
@@ -31,7 +32,10 @@ def settle_in(order: orders.Order) -> None:
     if order.environ is not None:
         os.environ.clear()
         os.environ.update(order.environ)
+    own_path = os.environ.get(PYTHONPATH) if order.environ is None else None
     os.environ.update(order.variables)
+    if own_path and PYTHONPATH in order.variables:  # what its tests' processes find besides
+        os.environ[PYTHONPATH] = f"{order.variables[PYTHONPATH]}{os.pathsep}{own_path}"
     for name in [name for name in os.environ if name.startswith("PYTEST_REMOTEGPU")]:
         del os.environ[name]
     if order.site.devices is not None:

@@ -17,6 +17,8 @@ __all__ = ["found"]
 PACKAGES: Final = ("torch", "triton", "flash-attn", "jax")
 """Those whose version explains a failure most often."""
 CUDA: Final = re.compile(r"^cuda\s*(?::[^=]+)?=\s*['\"]([\d.]+)['\"]", re.MULTILINE)
+ABI: Final = re.compile(r"-D_GLIBCXX_USE_CXX11_ABI=([01])")
+CMAKE: Final = "torch/share/cmake/Torch/TorchConfig.cmake"
 MOST: Final = 2**14
 """Bytes of a file that are looked at."""
 
@@ -31,16 +33,27 @@ def found() -> dict[str, str]:
             continue
         there[name] = distribution.version
         if name == "torch":
-            there["CUDA"] = _cuda_of(distribution)
+            there["CUDA"] = _found_in(distribution, "torch/version.py", CUDA)
+            there["cxx11abi"] = _abi_of(distribution)
     there["driver"] = cards.driver()
     return {name: text for name, text in there.items() if text}
 
 
-def _cuda_of(torch: importlib.metadata.Distribution) -> str:
-    """Give the version of CUDA that a build of torch is for; nothing where it is for none."""
+def _abi_of(torch: importlib.metadata.Distribution) -> str:
+    """Say whether torch has the C++11 ABI, in the words of flash-attn's wheels.
+
+    Builds that say nothing of it leave it to the compiler, which has it.
+    """
+    if not _found_in(torch, CMAKE, re.compile(r"(TORCH_CXX_FLAGS|TORCH_LIBRARIES)")):
+        return ""
+    return "FALSE" if _found_in(torch, CMAKE, ABI) == "0" else "TRUE"
+
+
+def _found_in(torch: importlib.metadata.Distribution, name: str, what: re.Pattern[str]) -> str:
+    """Give what a file of torch says; nothing where it is not there, or says nothing of that."""
     try:
-        with Path(str(torch.locate_file("torch/version.py"))).open(encoding="utf-8") as file:
-            match = CUDA.search(file.read(MOST))
+        with Path(str(torch.locate_file(name))).open(encoding="utf-8") as file:
+            match = what.search(file.read(MOST))
     except (OSError, UnicodeDecodeError):
         return ""
     return match[1] if match else ""

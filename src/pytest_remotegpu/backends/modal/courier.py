@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 from pytest_remotegpu.backends.modal import container, deploying, sdk, signing, trouble
 from pytest_remotegpu.backends.modal.outage import Outage, steady
 from pytest_remotegpu.backends.modal.pieces import Splitter
-from pytest_remotegpu.errors import RemoteGpuError
+from pytest_remotegpu.errors import RemoteGpuError, UsageError
 
 __all__ = ["LENGTH", "MARK", "main"]
 
@@ -172,7 +172,7 @@ class Courier:
     def _guarded(self, during: str, work: Callable[[], Any]) -> Any:
         try:
             return work()
-        except FailedError:
+        except (FailedError, UsageError):
             raise
         except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
             during = f"container {self._container}" if self._container else during

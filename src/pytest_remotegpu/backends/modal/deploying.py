@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.modal import container
+from pytest_remotegpu.errors import UsageError
 
 if sys.platform != "win32":
     import fcntl
@@ -124,7 +125,13 @@ def _alone(app: str, say: Callable[[str], None]) -> Iterator[None]:
         yield
         return
     path = Path(tempfile.gettempdir(), f"remotegpu-deploying-{os.getuid()}-{app}")
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"{str(path)!r}, which keeps two sessions from deploying {app} at once, can't be "
+            f"opened ({error.strerror}); remove it, or name another folder in TMPDIR"
+        ) from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,7 +26,9 @@ UV: Final = PurePosixPath("/.uv")
 UV_LOCK: Final = "uv/uv.lock"
 UV_PYPROJECT: Final = "uv/pyproject.toml"
 """Where these two are staged, in a folder that is copied as it is."""
-UV_ITSELF: Final = "ghcr.io/astral-sh/uv:latest"
+UV_VERSION: Final = "0.13.9"
+"""One for all, so that this package's version tells what an image is made with."""
+UV_ITSELF: Final = f"ghcr.io/astral-sh/uv:{UV_VERSION}"
 SHOWN: Final = ("METADATA", "entry_points.txt")
 """Of an installed package's metadata, what tells its version and that it is a plugin."""
 EVEN_THERE: Final = "--break-system-packages"
@@ -54,7 +56,7 @@ def build(recipe: Mapping[str, Any], modal: Any, folder: Path, environ: Mapping[
     if "requirements.txt" in files:
         image = _installed(image, files, secrets)
     # in a layer of their own: they change more often than all that the project asks for
-    image = image.uv_pip_install(*wanted.own, extra_options=EVEN_THERE)
+    image = image.uv_pip_install(*wanted.own, extra_options=EVEN_THERE, uv_version=UV_VERSION)
     for step in wanted.steps:
         kwargs = dict(step.kwargs)
         if "secrets" in kwargs:
@@ -104,7 +106,13 @@ def _base(recipe: Recipe, modal: Any) -> Any:
         path = context / base.dockerfile
         if not path.is_file():
             raise UsageError(f"remotegpu_image names {base.dockerfile!r}, and it has gone")
-        return modal.Image.from_dockerfile(path, context_dir=context, add_python=added)
+        copied = {PurePosixPath(file.path) for file in base.copied}
+        return modal.Image.from_dockerfile(
+            path,
+            context_dir=context,
+            add_python=added,
+            ignore=lambda place: PurePosixPath(place.as_posix()) not in copied,
+        )
     if base.reference:
         return modal.Image.from_registry(base.reference, add_python=added)
     return modal.Image.debian_slim(python_version=recipe.python)
@@ -139,6 +147,7 @@ def _installed(image: Any, files: Mapping[str, Path], secrets: list[Any]) -> Any
     return image.uv_pip_install(
         requirements=[str(files["requirements.txt"])],
         extra_options=" ".join(options),
+        uv_version=UV_VERSION,
         secrets=secrets,
     )
 

@@ -1,0 +1,131 @@
+"""Packages that a far side lacks, and the command or setting that brings them there.
+
+Which modules a failure lacks, is for others to say. Looks at what is imported and installed here,
+and imports none of what it names; knows no far side and no pytest.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import re
+import shlex
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pytest_remotegpu import missing
+
+__all__ = ["There", "has_module", "in_words", "outside", "packages", "requirement_for"]
+
+PATH: Final = re.compile(r"[!-~ ]{1,400}", re.ASCII)
+"""What is shown of what a far side calls its interpreter."""
+OPTION: Final = "remotegpu_requirements"
+
+
+@dataclass(frozen=True)
+class There:
+    """A far side.
+
+    :ivar python: its interpreter, as it says. :ivar made: whether its environment is made of what
+        the project says. :ivar same: whether its import path is this process's, so that nothing is
+        lacking there alone. :ivar software: names and versions of what it has, as it says.
+    """
+
+    python: str = ""
+    made: bool = False
+    same: bool = False
+    software: Mapping[str, str] = field(default_factory=dict)
+
+
+def packages(modules: Iterable[str], is_own: Callable[[str], bool]) -> list[str]:
+    """Pick the modules that only a package can bring.
+
+    A module within a package that is there is not one of them: that package is of another version.
+
+    :param modules: full names. :param is_own: says of a name whether the project itself has it.
+    """
+    return [
+        name
+        for name in dict.fromkeys(modules)
+        if "." not in name and name not in sys.stdlib_module_names and not is_own(name)
+    ]
+
+
+def in_words(
+    lacking: Iterable[str], there: There, installed: Callable[[str], str | None]
+) -> list[str]:
+    """Say what a far side lacks and how it gets that; nothing where nothing is lacking.
+
+    :param installed: gives the requirement for what brings a module here, such as ``httpx==0.28``;
+        ``None`` where nothing does. No name is made up: of one that nobody knows, a registry may
+        have a package of somebody else.
+    """
+    names = list(lacking)
+    if not names or there.same:
+        return []
+    known = there.python if PATH.fullmatch(there.python) else ""
+    python = shlex.quote(known) if known else "PYTHON"
+    wanted = dict.fromkeys(installed(name) for name in names)
+    texts = [text for text in wanted if text is not None]
+    if None in wanted:
+        texts.append("PACKAGE")
+    if there.made:
+        way = (
+            f"add {' and '.join(texts)} to the project's requirements, or the line "
+            f"'pip: {' '.join(texts)}' to {OPTION}"
+        )
+    else:
+        way = f"on the far side: {python} -m pip install {' '.join(map(shlex.quote, texts))}"
+    strange = [name for name in names if installed(name) is None]
+    if strange:
+        way += f" (PACKAGE is what brings {', '.join(strange)}, which is not installed here either)"
+    return [f"host lacks: {', '.join(names)} ({known or 'its interpreter is not known'})", way]
+
+
+# this side
+
+
+def has_module(module: str, folders: Iterable[str]) -> bool:
+    """Say whether one of these folders of the import path has a module."""
+    return any(os.path.exists(path) for path in missing.paths_of(module, folders))  # noqa: PTH110 -- texts
+
+
+def requirement_for(module: str) -> str | None:
+    """Write what brings a module here as a requirement; ``None`` where no package does."""
+    for name in _distributions().get(module, ()):
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return f"{name}=={version.partition('+')[0]}"
+    return None
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+def outside(module: str, root: Path) -> str:
+    """Say of a module of this process that it doesn't lie in the project, nor is installed."""
+    file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
+    file = os.path.normpath(file) if file else ""
+    installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    if not file or installed or Path(file).is_relative_to(root) or _is_pythons(file):
+        return ""
+    return (
+        f"module {module!r} was not sent: it is imported here from {file!r}, outside the"
+        f" project root {str(root)!r}; install it on the far side"
+    )
+
+
+def _is_pythons(file: str) -> bool:
+    """Say whether a file is of Python's own library."""
+    return any(
+        Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")
+    )
