@@ -28,6 +28,7 @@ __all__ = [
     "refusal",
     "stop",
     "stop_all",
+    "stop_run",
 ]
 
 Told = tuple[str, bool]
@@ -187,6 +188,19 @@ def stop_all(found: Rented, *, busy: bool) -> Iterator[Told]:
             yield f"{found.name(running)} {text}", False
         else:
             yield stop(found, running)
+
+
+def stop_run(away: Iterable[Rented], run: str) -> Iterator[Told]:
+    """End what belongs to one run alone, whether or not a session of it is still there."""
+    asked = list(away)
+    theirs = [(each, it) for each in asked for it in each.running if it.run == run]
+    for each in asked:
+        if each.trouble:
+            yield refusal(each), False
+    for each, running in theirs:
+        yield stop(each, running)
+    if not theirs:
+        yield f"nothing that belongs to run {run} alone is left", True
 
 
 def collect(found: Rented, *, dry: bool) -> Iterator[Told]:

@@ -58,3 +58,13 @@ def test_logs(stand: Stand) -> None:
         assert time.monotonic() < deadline, lines
     with pytest.raises(FarSideError, match="no app of pytest-remotegpu"):
         list(listing.Apps().logs("foreign"))
+
+
+def test_an_app_says_what_was_counted_and_where_it_is_shown(stand: Stand) -> None:
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    function = modal.Function.from_name("rgpu-ours", "run", client=stand.client)
+    function.with_options(timeout=77).remote("a-word")
+    (found,) = listing.Apps().list()
+    (app,) = stand.service.apps
+    counted = "0 calls under way, 1 ended within a day (0 failed), 1 containers started"
+    assert found.about == f"deployed, {counted}, https://modal.com/id/{app.id}"

@@ -5,6 +5,7 @@ The SDK runs in a process of its own: this module is that process's program as w
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.metadata
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.base import Running, Site
-from pytest_remotegpu.backends.modal.deploying import FUNCTION
+from pytest_remotegpu.backends.modal.deploying import FUNCTION, RUN
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 
 __all__ = ["Apps", "make"]
@@ -94,16 +95,32 @@ def _asked(*words: str) -> Any:
 def _described(modal: Any, app: Any) -> dict[str, Any]:
     """Say what there is of an app.
 
-    It is always taken to be in use: the service counts containers by the options of a run, which
-    are not known here, and the others who share the workspace may use it.
+    It is always taken to be in use: the service counts with a delay, and the others who share the
+    workspace may be about to use it.
     """
+    from pytest_remotegpu.backends.modal import sweeping  # noqa: PLC0415 -- only this process needs it
+
+    run = str(app.get_tags().get(RUN, ""))
+    what = _counted(modal, app.name) if app.name else "a session's own"
+    about = ", ".join(filter(None, (what, run and f"run {run}", app.get_dashboard_url())))
+    return {"id": sweeping.id_of(app), "about": about, "busy": True, "run": run}
+
+
+def _counted(modal: Any, name: str) -> str:
+    """Say what the service has counted in a day, whatever the options of the runs."""
+    until = dt.datetime.now(dt.UTC)
     try:
-        stats = modal.Function.from_name(app.name, FUNCTION).get_current_stats()
+        function = modal.Function.from_name(name, FUNCTION)
+        function.hydrate()
+        found = function.stats(since=until - dt.timedelta(days=1), until=until, all_variants=True)
     except modal.exception.Error as error:
-        about = f"deployed, {type(error).__name__}: {error}"
-    else:
-        about = f"deployed, {stats.num_total_runners} containers without options of a run"
-    return {"id": app.name, "about": about, "busy": True}
+        return f"deployed, {type(error).__name__}: {error}"
+    wrong = found.input_failure_count + found.input_timeout_count
+    over = found.input_success_count + wrong
+    return (
+        f"deployed, {found.input_running_at_end_count} calls under way, {over} ended within a day "
+        f"({wrong} failed), {found.container_started_count} containers started"
+    )
 
 
 def _done(modal: Any, word: str, name: str) -> Any:
@@ -117,7 +134,7 @@ def _done(modal: Any, word: str, name: str) -> Any:
     if word == "all":
         listed = [_described(modal, app) for app in apps]
         return {"list": listed, "orphans": sweeping.left_over(modal)}
-    found = [app for app in apps if app.name == name]
+    found = [app for app in apps if sweeping.id_of(app) == name]
     if not found:
         raise FarSideError(f"no app of pytest-remotegpu is called {name!r}")
     if word == "logs":
