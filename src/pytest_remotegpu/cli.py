@@ -217,7 +217,7 @@ def _log_of(options: argparse.Namespace, found: Rented, running: Running) -> int
     trouble = ""
     if options.follow and options.names:
         with contextlib.suppress(KeyboardInterrupt):
-            _, trouble = rented.attempt(lambda: _print_all(found.log(running)))
+            _, trouble = rented.attempt(lambda: _print_all(found.follow(running)))
     else:
         last, trouble = rented.attempt(lambda: deque(found.log(running), options.lines))
         _print_all(last or ([] if trouble else ["nothing to tell"]))

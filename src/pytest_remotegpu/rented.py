@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from pytest_remotegpu import backends
-from pytest_remotegpu.backends.base import Collects, Lists, Running, Site
+from pytest_remotegpu.backends.base import Collects, Follows, Lists, Running, Site
 from pytest_remotegpu.errors import UsageError
 
 __all__ = [
@@ -60,6 +60,12 @@ class Rented:
         """Yield the lines of a thing's log."""
         assert self.lists is not None
         return self.lists.logs(running.id)
+
+    def follow(self, running: Running) -> Iterator[str]:
+        """Yield the lines of a thing's log and those to come, where the backend can tell them."""
+        if isinstance(self.lists, Follows):
+            return self.lists.follow(running.id)
+        return self.log(running)
 
 
 def attempt(do: Callable[[], Any]) -> tuple[Any, str]:

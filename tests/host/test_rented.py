@@ -175,6 +175,7 @@ def test_ps_lists_what_is_ours(clouds: Clouds) -> None:
         "about": "1 x T4, busy",
         "busy": True,
         "orphan": False,
+        "run": "",
     }
     assert [each["orphan"] for each in found["running"]] == [False, False, True]
 

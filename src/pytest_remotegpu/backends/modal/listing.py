@@ -9,6 +9,7 @@ import datetime as dt
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ __all__ = ["Apps", "make"]
 
 PATIENCE: Final = 15.0
 """Seconds that the service has for one answer."""
+NEWEST: Final = 200
+"""Entries of a log that are shown of what was there before."""
 
 
 class Apps:
@@ -54,6 +57,30 @@ class Apps:
         """Yield the newest lines of an app's log."""
         yield from _asked("logs", id)
 
+    def follow(self, id: str) -> Iterator[str]:
+        """Yield the newest lines of an app's log, and those that come, until the app ends."""
+        process = subprocess.Popen(
+            _command("follow", id),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        try:
+            for text in process.stdout:
+                said = json.loads(text)
+                if "error" in said:
+                    raise FarSideError(said["error"])
+                if "line" not in said:
+                    return
+                yield said["line"]
+            raise FarSideError(f"what listens to Modal has ended, exit status {process.wait()}")
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
 
 def make(site: Site) -> Apps | None:  # noqa: ARG001 -- the signature of all that list
     """Make what lists, where the SDK is installed and there may be a token."""
@@ -66,11 +93,14 @@ def make(site: Site) -> Apps | None:  # noqa: ARG001 -- the signature of all tha
     return Apps() if signed or profile.is_file() else None
 
 
+def _command(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "pytest_remotegpu.backends.modal.listing", *words]
+
+
 def _asked(*words: str) -> Any:
-    command = [sys.executable, "-P", "-m", "pytest_remotegpu.backends.modal.listing", *words]
     try:
         done = subprocess.run(
-            command,
+            _command(*words),
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -138,9 +168,35 @@ def _done(modal: Any, word: str, name: str) -> Any:
     if not found:
         raise FarSideError(f"no app of pytest-remotegpu is called {name!r}")
     if word == "logs":
-        return [line for entry in found[0].logs.tail(200) for line in entry.message.splitlines()]
+        tail = found[0].logs.tail(NEWEST)
+        return [line for entry in tail for line in entry.message.splitlines()]
+    if word == "follow":
+        _follow(found[0])
+        return None
     sweeping.stop(found[0])
     return None
+
+
+def _follow(app: Any) -> None:
+    """Write the newest lines and those that come, until the app ends.
+
+    The stream may begin with what was there before: that is told by time and text.
+    """
+    newest = list(app.logs.tail(NEWEST))
+    seen = {(entry.timestamp, entry.message) for entry in newest}
+    last = max((entry.timestamp for entry in newest), default=None)
+    for entry in newest:
+        _tell(entry)
+    for entry in app.logs.stream():
+        known = (entry.timestamp, entry.message) in seen
+        if not known and (last is None or entry.timestamp >= last):
+            _tell(entry)
+
+
+def _tell(entry: Any) -> None:
+    for line in entry.message.splitlines():
+        sys.stdout.write(json.dumps({"line": line}) + "\n")
+    sys.stdout.flush()
 
 
 def _answer(words: list[str]) -> dict[str, Any]:
@@ -169,4 +225,5 @@ def _answer(words: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a log that is followed, in silence
     sys.stdout.write(json.dumps(_answer(sys.argv[1:])) + "\n")
