@@ -147,6 +147,7 @@ def lines(away: Iterable[Rented]) -> Iterator[str]:
     for found in away:
         for running in _ours(found):
             yield f"{found.name(running)}, {running.about}{', in use' if running.busy else ''}"
+            yield from (f"  {command}" for command in running.commands)
         for running in found.orphans:
             yield f"{found.name(running)}, {running.about}, left over: remotegpu gc takes it away"
         if found.trouble:

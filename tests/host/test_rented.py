@@ -174,6 +174,7 @@ def test_ps_lists_what_is_ours(clouds: Clouds) -> None:
         "id": "a-2",
         "about": "1 x T4, busy",
         "busy": True,
+        "commands": [],
         "orphan": False,
         "run": "",
     }

@@ -70,6 +70,8 @@ def test_an_app_says_what_was_counted_and_where_it_is_shown(stand: Stand) -> Non
     (found,) = listing.Apps().list()
     (app,) = stand.service.apps
     counted = "0 calls under way, 1 ended within a day (0 failed), 1 containers started"
+    words = ("app logs --follow", "container list --app-id", "app stop")
+    assert found.commands == [f"modal {each} {app.id}" for each in words]
     assert found.about == f"deployed, {counted}, https://modal.com/id/{app.id}"
 
 
@@ -107,3 +109,19 @@ def test_the_command_follows_a_log_until_ctrl_c(stand: Stand) -> None:
         os.killpg(process.pid, signal.SIGINT)
         rest, wrong = process.communicate(timeout=30)
     assert (process.returncode, rest, wrong) == (0, "", "")
+
+
+def test_the_vendor_commands_are_taken(stand: Stand) -> None:
+    """Modal's own command understands those that are shown."""
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    (found,) = listing.Apps().list()
+    for command in found.commands[1:]:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", *command.split(), *["--yes"] * ("stop" in command)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert not any(app.live for app in stand.service.apps)

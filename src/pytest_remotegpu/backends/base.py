@@ -219,12 +219,14 @@ class Running:
     :ivar id: what it is called, without blanks. :ivar about: a line about it.
     :ivar busy: whether a session uses it now. :ivar run: the id of the run that it belongs to
         alone; empty where it serves others as well, or the run has none.
+    :ivar commands: the vendor's own commands, which show more of it or do the same.
     """
 
     id: str
     about: str
     busy: bool = False
     run: str = ""
+    commands: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

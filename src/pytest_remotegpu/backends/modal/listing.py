@@ -24,6 +24,8 @@ __all__ = ["Apps", "make"]
 
 PATIENCE: Final = 15.0
 """Seconds that the service has for one answer."""
+VENDOR: Final = ("app logs --follow", "container list --app-id", "app stop")
+"""Commands of Modal's own, without the id of an app."""
 NEWEST: Final = 200
 """Entries of a log that are shown of what was there before."""
 
@@ -133,7 +135,13 @@ def _described(modal: Any, app: Any) -> dict[str, Any]:
     run = str(app.get_tags().get(RUN, ""))
     what = _counted(modal, app.name) if app.name else "a session's own"
     about = ", ".join(filter(None, (what, run and f"run {run}", app.get_dashboard_url())))
-    return {"id": sweeping.id_of(app), "about": about, "busy": True, "run": run}
+    return {
+        "id": sweeping.id_of(app),
+        "about": about,
+        "busy": True,
+        "run": run,
+        "commands": [f"modal {words} {app.app_id}" for words in VENDOR],
+    }
 
 
 def _counted(modal: Any, name: str) -> str:
