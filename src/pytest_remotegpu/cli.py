@@ -144,6 +144,10 @@ def _card_lines(uses: Sequence[Use], trouble: str) -> Iterator[str]:
 def stop(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """End agents and what is rented; what serves sessions only where all are to end."""
     away = rented.ask(_site())
+    if options.of_run is not None:
+        if options.names or options.all or not options.of_run:
+            raise UsageError("--run takes the id of a run, and neither names nor --all beside it")
+        return _say(rented.stop_run(away, options.of_run))
     if options.names:
         chosen = rented.pick(away, options.names)
         return _say(rented.stop(found, running) for found, running in chosen)
@@ -213,7 +217,7 @@ def _log_of(options: argparse.Namespace, found: Rented, running: Running) -> int
     trouble = ""
     if options.follow and options.names:
         with contextlib.suppress(KeyboardInterrupt):
-            _, trouble = rented.attempt(lambda: _print_all(found.log(running)))
+            _, trouble = rented.attempt(lambda: _print_all(found.follow(running)))
     else:
         last, trouble = rented.attempt(lambda: deque(found.log(running), options.lines))
         _print_all(last or ([] if trouble else ["nothing to tell"]))
@@ -335,6 +339,9 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--json", action="store_true", help="as data")
     ending = command("stop", stop, "end the agents, and what is rented, that no session uses")
     ending.add_argument("--all", action="store_true", help="those in use too, and what runs there")
+    ending.add_argument(
+        "--run", dest="of_run", metavar="ID", help="only what belongs to that run alone"
+    )
     ending.add_argument("names", nargs="*", metavar="BACKEND:ID", help="only these, in use or not")
     showing = command("logs", logs, "print the ends of the logs of agents, and of what is rented")
     showing.add_argument("names", nargs="*", metavar="BACKEND:ID", help="only of these")

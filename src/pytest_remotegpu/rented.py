@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from pytest_remotegpu import backends
-from pytest_remotegpu.backends.base import Collects, Lists, Running, Site
+from pytest_remotegpu.backends.base import Collects, Follows, Lists, Running, Site
 from pytest_remotegpu.errors import UsageError
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "refusal",
     "stop",
     "stop_all",
+    "stop_run",
 ]
 
 Told = tuple[str, bool]
@@ -59,6 +60,12 @@ class Rented:
         """Yield the lines of a thing's log."""
         assert self.lists is not None
         return self.lists.logs(running.id)
+
+    def follow(self, running: Running) -> Iterator[str]:
+        """Yield the lines of a thing's log and those to come, where the backend can tell them."""
+        if isinstance(self.lists, Follows):
+            return self.lists.follow(running.id)
+        return self.log(running)
 
 
 def attempt(do: Callable[[], Any]) -> tuple[Any, str]:
@@ -140,6 +147,7 @@ def lines(away: Iterable[Rented]) -> Iterator[str]:
     for found in away:
         for running in _ours(found):
             yield f"{found.name(running)}, {running.about}{', in use' if running.busy else ''}"
+            yield from (f"  {command}" for command in running.commands)
         for running in found.orphans:
             yield f"{found.name(running)}, {running.about}, left over: remotegpu gc takes it away"
         if found.trouble:
@@ -187,6 +195,19 @@ def stop_all(found: Rented, *, busy: bool) -> Iterator[Told]:
             yield f"{found.name(running)} {text}", False
         else:
             yield stop(found, running)
+
+
+def stop_run(away: Iterable[Rented], run: str) -> Iterator[Told]:
+    """End what belongs to one run alone, whether or not a session of it is still there."""
+    asked = list(away)
+    theirs = [(each, it) for each in asked for it in each.running if it.run == run]
+    for each in asked:
+        if each.trouble:
+            yield refusal(each), False
+    for each, running in theirs:
+        yield stop(each, running)
+    if not theirs:
+        yield f"nothing that belongs to run {run} alone is left", True
 
 
 def collect(found: Rented, *, dry: bool) -> Iterator[Told]:

@@ -174,7 +174,9 @@ def test_ps_lists_what_is_ours(clouds: Clouds) -> None:
         "id": "a-2",
         "about": "1 x T4, busy",
         "busy": True,
+        "commands": [],
         "orphan": False,
+        "run": "",
     }
     assert [each["orphan"] for each in found["running"]] == [False, False, True]
 

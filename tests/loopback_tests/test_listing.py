@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import time
 
@@ -58,3 +61,67 @@ def test_logs(stand: Stand) -> None:
         assert time.monotonic() < deadline, lines
     with pytest.raises(FarSideError, match="no app of pytest-remotegpu"):
         list(listing.Apps().logs("foreign"))
+
+
+def test_an_app_says_what_was_counted_and_where_it_is_shown(stand: Stand) -> None:
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    function = modal.Function.from_name("rgpu-ours", "run", client=stand.client)
+    function.with_options(timeout=77).remote("a-word")
+    (found,) = listing.Apps().list()
+    (app,) = stand.service.apps
+    counted = "0 calls under way, 1 ended within a day (0 failed), 1 containers started"
+    words = ("app logs --follow", "container list --app-id", "app stop")
+    assert found.commands == [f"modal {each} {app.id}" for each in words]
+    assert found.about == f"deployed, {counted}, https://modal.com/id/{app.id}"
+
+
+def test_a_log_is_followed_until_its_app_ends(stand: Stand) -> None:
+    """What is written once the newest lines were shown comes too, and nothing twice."""
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    function = modal.Function.from_name("rgpu-ours", "run", client=stand.client)
+    function.remote("before")
+    lines = listing.Apps().follow("rgpu-ours")
+    seen = list(iter(lines.__next__, "before"))
+    function.remote("later")
+    seen += iter(lines.__next__, "later")
+    listing.Apps().stop("rgpu-ours")
+    seen += list(lines)
+    assert not {"before", "later"} & set(seen)
+    with pytest.raises(FarSideError, match="no app of pytest-remotegpu"):
+        next(listing.Apps().follow("foreign"))
+
+
+def test_the_command_follows_a_log_until_ctrl_c(stand: Stand) -> None:
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    function = modal.Function.from_name("rgpu-ours", "run", client=stand.client)
+    command = [sys.executable, "-m", "pytest_remotegpu", "logs", "-f", "modal:rgpu-ours"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "==> modal:rgpu-ours <==\n"
+        function.remote("a-word")
+        assert "a-word\n" in iter(process.stdout.readline, "")
+        os.killpg(process.pid, signal.SIGINT)
+        _, wrong = process.communicate(timeout=30)
+    assert (process.returncode, wrong) == (0, "")
+
+
+def test_the_vendor_commands_are_taken(stand: Stand) -> None:
+    """Modal's own command understands those that are shown."""
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    (found,) = listing.Apps().list()
+    for command in found.commands[1:]:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", *command.split(), *["--yes"] * ("stop" in command)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert not any(app.live for app in stand.service.apps)

@@ -95,7 +95,7 @@ def test_any_sign_of_use_keeps_an_app(stand: Stand) -> None:
     stand.service.age(2 * DAY)
     assert len(listing.Apps().orphans()) == 1
     # it does not tell
-    stand.service.faults.refuse("FunctionGetTimeRangeStats", Status.UNIMPLEMENTED)
+    stand.service.faults.refuse("FunctionGetTimeRangeStats", Status.UNIMPLEMENTED, times=2)
     assert listing.Apps().orphans() == []
     # it was deployed anew
     stand.service.apps[0].created_at = time.time()

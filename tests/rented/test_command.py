@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import textwrap
+from pathlib import Path
 
 import modal
 import pytest
 
 from loopback import LoopbackModal
-from session.running import LONG, Started, until
+from session.running import LONG, Started, run, said, until
 
+ROOT = Path(__file__).parents[2]
 T4 = "--remote=modal:T4"
 
 
@@ -44,3 +48,65 @@ def test_a_session_is_seen_and_ended(pytester: pytest.Pytester, service: Loopbac
     assert living == ["rgpu-of-somebody-else"]
     session.end()
     assert "ended without an answer" in session.text
+
+
+def the_command() -> str:
+    """Give the very command with which the workflow ends what is left."""
+    text = (ROOT / ".github" / "workflows" / "gpu-tests.yml").read_text(encoding="utf-8")
+    _, _, step = text.partition("- name: End what is left\n")
+    found = re.search(r"^        run: (.*)$", step, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.timeout(180)
+def test_the_workflow_ends_what_a_killed_session_has_left(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session and its courier are killed; its app goes by the run's id, another run's stays."""
+    sessions = []
+    for name in ("github-1-1-3.11", "github-1-1-3.12"):
+        monkeypatch.setenv("PYTEST_REMOTEGPU_RUN", name)
+        folder = pytester.mkdir(name)
+        mark = folder / "begun"
+        (folder / "test_it.py").write_text(
+            textwrap.dedent(LONG).replace('Path("has-begun")', f"Path({str(mark)!r})")
+        )
+        sessions.append(Started(pytester, folder, f"--rootdir={folder}", T4, "--remote-ephemeral"))
+        assert until(mark.exists), sessions[-1].text
+    assert len([app for app in service.apps if app.live]) == 2
+    seen = remotegpu("ps")
+    assert re.findall(r"modal:ap-\d+, a session's own, run (\S+), https://", seen) == [
+        "github-1-1-3.11",
+        "github-1-1-3.12",
+    ]
+    sessions[0].close()
+    monkeypatch.setenv("PYTEST_REMOTEGPU_RUN", "github-1-1-3.11")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    done = subprocess.run(
+        ["/usr/bin/env", "bash", "-e", "-c", the_command()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"modal:ap-\d+ has ended\n", done.stdout)
+    (living,) = [app for app in service.apps if app.live]
+    assert living.tags["pytest-remotegpu-run"] == "github-1-1-3.12"
+    assert sessions[1].process.poll() is None
+    assert "nothing that belongs to run github-1-1-3.11 alone is left" in remotegpu(
+        "stop", "--run", "github-1-1-3.11"
+    )
+    sessions[1].close()
+
+
+def test_an_id_that_can_not_be_a_tag(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_REMOTEGPU_RUN", "a/b")
+    pytester.makepyfile(LONG)
+    result = run(pytester, T4)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "PYTEST_REMOTEGPU_RUN='a/b' can't be a tag at Modal" in said(result)
+    assert service.apps == []

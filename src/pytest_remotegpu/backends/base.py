@@ -28,6 +28,7 @@ __all__ = [
     "Environment",
     "Examines",
     "Finding",
+    "Follows",
     "Leaves",
     "Left",
     "Lists",
@@ -233,12 +234,16 @@ class Running:
     """Something of this user's that a backend has running.
 
     :ivar id: what it is called, without blanks. :ivar about: a line about it.
-    :ivar busy: whether a session uses it now.
+    :ivar busy: whether a session uses it now. :ivar run: the id of the run that it belongs to
+        alone; empty where it serves others as well, or the run has none.
+    :ivar commands: the vendor's own commands, which show more of it or do the same.
     """
 
     id: str
     about: str
     busy: bool = False
+    run: str = ""
+    commands: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -423,6 +428,17 @@ class Lists(Protocol):
 
     def logs(self, id: str) -> Iterator[str]:
         """Yield the log lines of one of those."""
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """What lists may also show the lines of a log that are yet to come."""
+
+    def follow(self, id: str) -> Iterator[str]:
+        """Yield the newest lines of a log, then each that comes, until the thing ends.
+
+        :raises FarSideError: where there is none by that id.
+        """
 
 
 @runtime_checkable

@@ -325,6 +325,7 @@ class Modal:
             "workers": max(MOST_CONTAINERS, self._site.workers),
             "idle": self._idle,
             "ephemeral": self._site.ephemeral,
+            "run": spec.run_of(self._variables),
             "wait": self._site.wait,
             "delay": self._losses.delay,
             "after": self._losses.why,
@@ -487,6 +488,7 @@ def make(rest: str, site: Site) -> Backend:
     """
     named = spec.parse(rest)
     _check_limit(site)
+    spec.run_of(os.environ)
     try:
         version("modal")
     except PackageNotFoundError:

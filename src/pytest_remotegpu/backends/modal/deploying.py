@@ -28,6 +28,7 @@ __all__ = [
     "LONGEST",
     "PREFIX",
     "QUEUE",
+    "RUN",
     "TAG",
     "chosen",
     "name_of",
@@ -39,6 +40,8 @@ __all__ = [
 PREFIX: Final = "rgpu-"
 """Begins the names of our apps; nothing else is ever listed or stopped."""
 TAG: Final = "pytest-remotegpu"
+RUN: Final = "pytest-remotegpu-run"
+"""The tag of an app that belongs to one run; its value is the run's id."""
 FUNCTION: Final = "run"
 QUEUE: Final = "-in"
 CLAIMS: Final = "-claims"
@@ -162,7 +165,10 @@ def chosen(function: Any, order: Mapping[str, Any]) -> Any:
 def app_of(modal: Any, order: Mapping[str, Any], image: Any) -> tuple[Any, Any]:
     """Describe the app and its function; nothing is sent by that."""
     cards = order["gpu"].split(",") if "," in order["gpu"] else None
-    app = modal.App(order["app"], tags={TAG: order["fingerprint"][:12]}, include_source=False)
+    tags = {TAG: order["fingerprint"][:12]}
+    if order["ephemeral"] and order["run"]:
+        tags[RUN] = order["run"]
+    app = modal.App(order["app"], tags=tags, include_source=False)
     volumes = {
         path: modal.Volume.from_name(name, create_if_missing=True).with_mount_options(
             read_only=read_only

@@ -5,9 +5,11 @@ The SDK runs in a process of its own: this module is that process's program as w
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,13 +17,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.base import Running, Site
-from pytest_remotegpu.backends.modal.deploying import FUNCTION
+from pytest_remotegpu.backends.modal.deploying import FUNCTION, RUN
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 
 __all__ = ["Apps", "make"]
 
 PATIENCE: Final = 15.0
 """Seconds that the service has for one answer."""
+VENDOR: Final = ("app logs --follow", "container list --app-id", "app stop")
+"""Commands of Modal's own, without the id of an app."""
+NEWEST: Final = 200
+"""Entries of a log that are shown of what was there before."""
 
 
 class Apps:
@@ -53,6 +59,30 @@ class Apps:
         """Yield the newest lines of an app's log."""
         yield from _asked("logs", id)
 
+    def follow(self, id: str) -> Iterator[str]:
+        """Yield the newest lines of an app's log, and those that come, until the app ends."""
+        process = subprocess.Popen(
+            _command("follow", id),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        try:
+            for text in process.stdout:
+                said = json.loads(text)
+                if "error" in said:
+                    raise FarSideError(said["error"])
+                if "line" not in said:
+                    return
+                yield said["line"]
+            raise FarSideError(f"what listens to Modal has ended, exit status {process.wait()}")
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
 
 def make(site: Site) -> Apps | None:  # noqa: ARG001 -- the signature of all that list
     """Make what lists, where the SDK is installed and there may be a token."""
@@ -65,11 +95,14 @@ def make(site: Site) -> Apps | None:  # noqa: ARG001 -- the signature of all tha
     return Apps() if signed or profile.is_file() else None
 
 
+def _command(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "pytest_remotegpu.backends.modal.listing", *words]
+
+
 def _asked(*words: str) -> Any:
-    command = [sys.executable, "-P", "-m", "pytest_remotegpu.backends.modal.listing", *words]
     try:
         done = subprocess.run(
-            command,
+            _command(*words),
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -94,16 +127,38 @@ def _asked(*words: str) -> Any:
 def _described(modal: Any, app: Any) -> dict[str, Any]:
     """Say what there is of an app.
 
-    It is always taken to be in use: the service counts containers by the options of a run, which
-    are not known here, and the others who share the workspace may use it.
+    It is always taken to be in use: the service counts with a delay, and the others who share the
+    workspace may be about to use it.
     """
+    from pytest_remotegpu.backends.modal import sweeping  # noqa: PLC0415 -- only this process needs it
+
+    run = str(app.get_tags().get(RUN, ""))
+    what = _counted(modal, app.name) if app.name else "a session's own"
+    about = ", ".join(filter(None, (what, run and f"run {run}", app.get_dashboard_url())))
+    return {
+        "id": sweeping.id_of(app),
+        "about": about,
+        "busy": True,
+        "run": run,
+        "commands": [f"modal {words} {app.app_id}" for words in VENDOR],
+    }
+
+
+def _counted(modal: Any, name: str) -> str:
+    """Say what the service has counted in a day, whatever the options of the runs."""
+    until = dt.datetime.now(dt.UTC)
     try:
-        stats = modal.Function.from_name(app.name, FUNCTION).get_current_stats()
+        function = modal.Function.from_name(name, FUNCTION)
+        function.hydrate()
+        found = function.stats(since=until - dt.timedelta(days=1), until=until, all_variants=True)
     except modal.exception.Error as error:
-        about = f"deployed, {type(error).__name__}: {error}"
-    else:
-        about = f"deployed, {stats.num_total_runners} containers without options of a run"
-    return {"id": app.name, "about": about, "busy": True}
+        return f"deployed, {type(error).__name__}: {error}"
+    wrong = found.input_failure_count + found.input_timeout_count
+    over = found.input_success_count + wrong
+    return (
+        f"deployed, {found.input_running_at_end_count} calls under way, {over} ended within a day "
+        f"({wrong} failed), {found.container_started_count} containers started"
+    )
 
 
 def _done(modal: Any, word: str, name: str) -> Any:
@@ -117,13 +172,39 @@ def _done(modal: Any, word: str, name: str) -> Any:
     if word == "all":
         listed = [_described(modal, app) for app in apps]
         return {"list": listed, "orphans": sweeping.left_over(modal)}
-    found = [app for app in apps if app.name == name]
+    found = [app for app in apps if sweeping.id_of(app) == name]
     if not found:
         raise FarSideError(f"no app of pytest-remotegpu is called {name!r}")
     if word == "logs":
-        return [line for entry in found[0].logs.tail(200) for line in entry.message.splitlines()]
+        tail = found[0].logs.tail(NEWEST)
+        return [line for entry in tail for line in entry.message.splitlines()]
+    if word == "follow":
+        _follow(found[0])
+        return None
     sweeping.stop(found[0])
     return None
+
+
+def _follow(app: Any) -> None:
+    """Write the newest lines and those that come, until the app ends.
+
+    The stream may begin with what was there before: that is told by time and text.
+    """
+    newest = list(app.logs.tail(NEWEST))
+    seen = {(entry.timestamp, entry.message) for entry in newest}
+    last = max((entry.timestamp for entry in newest), default=None)
+    for entry in newest:
+        _tell(entry)
+    for entry in app.logs.stream():
+        known = (entry.timestamp, entry.message) in seen
+        if not known and (last is None or entry.timestamp >= last):
+            _tell(entry)
+
+
+def _tell(entry: Any) -> None:
+    for line in entry.message.splitlines():
+        sys.stdout.write(json.dumps({"line": line}) + "\n")
+    sys.stdout.flush()
 
 
 def _answer(words: list[str]) -> dict[str, Any]:
@@ -152,4 +233,5 @@ def _answer(words: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a log that is followed, in silence
     sys.stdout.write(json.dumps(_answer(sys.argv[1:])) + "\n")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pytest_remotegpu import gpu
@@ -16,10 +17,25 @@ from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.errors import SpecError, UsageError
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["cards", "choose", "further", "parse"]
+__all__ = ["cards", "choose", "further", "parse", "run_of"]
 
+RUN: Final = "PYTEST_REMOTEGPU_RUN"
+"""The variable with the id of a run; what is made for that run alone gets it as a tag."""
 FLASH: Final = 8.0
 """The capability that FlashAttention-2 needs: Ampere or newer."""
+
+
+def run_of(variables: Mapping[str, str]) -> str:
+    """Read the id of the run; empty where it has none.
+
+    :param variables: of the environment. :raises UsageError: where it can't be a tag.
+    """
+    run = variables.get(RUN, "")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{0,63}", run):
+        raise UsageError(
+            f"{RUN}={run!r} can't be a tag at Modal; give 1 to 63 of: letters, digits, . _ -"
+        )
+    return run
 
 
 def parse(rest: str) -> tuple[CardType, ...]:

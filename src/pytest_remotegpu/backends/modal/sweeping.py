@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,7 @@ from pytest_remotegpu.backends.modal.container import WEEK, note_of
 from pytest_remotegpu.backends.modal.deploying import CLAIMS, FUNCTION, PREFIX, QUEUE, TAG
 from pytest_remotegpu.errors import FarSideError
 
-__all__ = ["WEEKS", "left_over", "ours", "stop", "take_away"]
+__all__ = ["WEEKS", "id_of", "left_over", "ours", "stop", "take_away"]
 
 WEEKS: Final = 4
 """Weeks without any use after which something is left over; the service knows no longer past."""
@@ -39,23 +41,38 @@ COUNTS: Final = (
 def ours(modal: Any) -> Iterator[Any]:
     """Give our apps that are not stopped, in the user's environment."""
     for app in modal.Environment.from_context().apps.list():
-        if (app.name or "").startswith(PREFIX) and TAG in app.get_tags():
+        if (app.name or app.description or "").startswith(PREFIX) and TAG in app.get_tags():
             yield app
 
 
+def id_of(app: Any) -> str:
+    """Give what an app is called; several of sessions that take theirs along share a description.
+
+    The service gives a name to deployed ones only.
+    """
+    return str(app.name or app.app_id)
+
+
 def stop(app: Any) -> None:
-    """End an app with all its containers."""
+    """End an app with all its containers.
+
+    :raises FarSideError: where the service refuses.
+    """
     if hasattr(app, "stop"):
         app.stop()
-    else:
-        from modal.experimental import stop_app  # noqa: PLC0415 -- only the older SDK needs it
-
-        stop_app(app.name)
+        return
+    # an older SDK ends by name only, and a session's own app has none; its command takes the id
+    command = [sys.executable, "-P", "-m", "modal", "app", "stop", "--yes", app.app_id]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise FarSideError(" ".join((done.stderr or done.stdout).split()))
 
 
 def left_over(modal: Any) -> list[dict[str, Any]]:
     """Say what nobody has used for weeks: apps, and queues and dicts without an app."""
-    apps = list(ours(modal))
+    apps = [app for app in ours(modal) if app.name]  # others end with their sessions
     with ThreadPoolExecutor(AT_ONCE) as threads:
         lines = threads.map(lambda app: _about(modal, app), apps)
         found = [{"id": a.name, "about": line} for a, line in zip(apps, lines, strict=True) if line]
