@@ -37,12 +37,15 @@ def rate_of(backend: Backend, prices: Mapping[str, float], shape: Shape) -> Rate
 
     :param prices: what the user says; see :func:`pytest_remotegpu.cost.find_rate`.
     """
-    asked = None
+    price = None
     with contextlib.suppress(FarSideError):  # then it is not known
         price = backend.price(shape) if isinstance(backend, Prices) else None
-        if price is not None and _is_amount(price.usd_per_hour) and _is_amount(price.after):
-            asked = Rate(price.usd_per_hour, price.date, price.source, price.after, price.ending)
-    return cost.find_rate(backend.name, shape, prices, asked)
+    if price is None or not (_is_amount(price.after) and _is_amount(price.ending)):
+        return cost.find_rate(backend.name, shape, prices, None)
+    asked, times = None, {"after": price.after, "ending": price.ending}
+    if price.usd_per_hour is not None and _is_amount(price.usd_per_hour):
+        asked = Rate(price.usd_per_hour, price.date, price.source, **times)
+    return cost.find_rate(backend.name, shape, prices, asked, **times)
 
 
 def _is_amount(number: float) -> bool:

@@ -131,20 +131,30 @@ def test_the_plan_says_why_it_would_be_refused(stage: Stage) -> None:
 class Odd(OneRequest):
     """Names a price that is none."""
 
-    def __init__(self, price: float | FarSideError, after: float = 0.0) -> None:
+    def __init__(
+        self, price: float | FarSideError | None, after: float = 0.0, ending: float = 0.0
+    ) -> None:
         super().__init__()
-        self._price, self._after = price, after
+        self._price, self._after, self._ending = price, after, ending
 
     def price(self, shape: Shape) -> Price | None:  # noqa: ARG002  the same for all
         """Give the price, or fail."""
         if isinstance(self._price, FarSideError):
             raise self._price
-        return Price(self._price, "2026-01-01", after=self._after)
+        return Price(self._price, "2026-01-01", after=self._after, ending=self._ending)
 
 
 @pytest.mark.parametrize(
     "backend",
-    [Odd(math.nan), Odd(math.inf), Odd(-1.0), Odd(1.0, math.nan), Odd(FarSideError("down"))],
+    [
+        Odd(math.nan),
+        Odd(math.inf),
+        Odd(-1.0),
+        Odd(None),
+        Odd(1.0, math.nan),
+        Odd(1.0, 1.0, math.nan),
+        Odd(FarSideError("down")),
+    ],
 )
 def test_a_backend_whose_price_is_none_has_none(backend: Odd) -> None:
     assert spending.rate_of(backend, {}, Shape()) is None
@@ -154,10 +164,38 @@ def test_a_backend_whose_price_is_none_has_none(backend: Odd) -> None:
 
 
 def test_time_after_the_end_counts_as_well() -> None:
-    rate = spending.rate_of(Odd(3600.0, 60.0), {}, Shape())
-    assert rate == cost.Rate(3600.0, "2026-01-01", "", 60.0)
-    own = spending.rate_of(Odd(3600.0, 60.0), {"onerequest": 36.0}, Shape())
-    assert own == cost.Rate(36.0, source=cost.OWN, after=60.0)
+    rate = spending.rate_of(Odd(3600.0, 60.0, 4.0), {}, Shape())
+    assert rate == cost.Rate(3600.0, "2026-01-01", "", 60.0, 4.0)
+
+
+@pytest.mark.parametrize("price", [3600.0, None])
+def test_time_after_the_end_counts_at_the_users_price_too(price: float | None) -> None:
+    """Whether or not the backend knows one."""
+    own = spending.rate_of(Odd(price, 60.0, 4.0), {"onerequest": 36.0}, Shape())
+    assert own == cost.Rate(36.0, source=cost.OWN, after=60.0, ending=4.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "prices"),
+    [
+        (Shape(1, ("T4",)), {"T4": 3600.0}),
+        (Shape(1), {"modal:T4": 3600.0}),
+        (Shape(0), {"modal": 3600.0}),
+    ],
+)
+def test_a_container_is_paid_for_to_its_end_whoever_names_its_price(
+    shape: Shape, prices: dict[str, float], pytester: pytest.Pytester
+) -> None:
+    """The user for the card, for all of Modal, or for a container without a card."""
+    lines = "\n    ".join(f"{name} = {usd:g}" for name, usd in prices.items())
+    pytester.makeini(f"[pytest]\nremotegpu_prices =\n    {lines}\n")
+    kinds = f"type={list(shape.type)}" if shape.type else ""
+    mark = f"@pytest.mark.gpu({kinds})" if shape.count else ""
+    pytester.makepyfile(f"import pytest\n{mark}\ndef test_one(): pass\n")
+    args = ["--remote=modal:T4", "--remote-plan", "--remote-run-timeout=28"]
+    result = run(pytester, *args, *([] if shape.count else ["--remote-all"]))
+    # a dollar a second: 28 of the limit, 12 of the end, 60 without work
+    assert "cost: at most $100.00," in said(result)
 
 
 def test_a_cap_needs_a_price(stage: Stage) -> None:

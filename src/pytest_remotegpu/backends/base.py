@@ -200,11 +200,13 @@ class Rental:
 class Price:
     """What a shape costs: ``usd_per_hour`` for one worker, and the ``date`` of that price.
 
+    Where nobody but the user can know it, ``usd_per_hour`` is ``None``, and the times count as well.
+
     :ivar source: where the price stands. :ivar after: seconds for which a worker is paid for after
         its stream has ended. :ivar ending: those that its end takes longer than on this host.
     """
 
-    usd_per_hour: float
+    usd_per_hour: float | None
     date: str
     source: str = ""
     after: float = 0.0
@@ -361,7 +363,7 @@ class Prices(Protocol):
     """
 
     def price(self, shape: Shape) -> Price | None:
-        """Give the price of one worker of ``shape``; ``None`` where it is not known.
+        """Give the price of one worker of ``shape``; ``None`` where nothing is known of it.
 
         Of several types of card that the worker may get, that of the dearest. Asked before anything
         is opened; rents nothing.
