@@ -200,7 +200,7 @@ class Rental:
 class Price:
     """What a shape costs: ``usd_per_hour`` for one worker, and the ``date`` of that price.
 
-    Where nobody but the user can know it, ``usd_per_hour`` is ``None``, and the times count as well.
+    Where only the user can know it, ``usd_per_hour`` is ``None``, and the times count as well.
 
     :ivar source: where the price stands. :ivar after: seconds for which a worker is paid for after
         its stream has ended. :ivar ending: those that its end takes longer than on this host.
