@@ -224,7 +224,11 @@ def down(service: LoopbackModal) -> None:
         (build_failure, 1, "ninja: build stopped"),
         (quota, 1, "quota or a rate is exhausted"),
         (time_out, 1, "raise --remote-run-timeout"),
-        (no_card, 1, "no container with T4 has started within 2 s .--remote-wait"),
+        (
+            no_card,
+            1,
+            "no container with T4 has started within 2 s .--remote-wait.*all 8 containers",
+        ),
         (down, 1, "can't be reached within 3 s"),
     ],
 )

@@ -84,7 +84,8 @@ class Site:
     :ivar preload: modules that something warm is to import ahead.
     :ivar run_limit: seconds for all that runs far away; 0 where the user names none.
     :ivar wait: seconds to wait for a card that is not free; 0 for any time.
-    :ivar workers: how many workers of one shape may be open at once.
+    :ivar workers: how many workers of one shape the session may have open at once; that is all of
+        its processes together, where pytest-xdist spreads it over several.
     :ivar ephemeral: whether what is made for this session is to end with it.
     :ivar chosen: names of the settings that are the user's own, not a default.
     :ivar wanted: what the far side is to be equipped with; ``None`` where nobody has said.

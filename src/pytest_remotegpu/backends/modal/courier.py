@@ -209,8 +209,12 @@ class Courier:
                     f"no container with {card} has started within {order['wait']:g} s"
                     " (--remote-wait)"
                 )
-                fix = f"Modal has none free: name further cards, such as modal:{card},L4, or wait"
-                self._leave(trouble.Trouble("infra", what, f"{fix} longer"))
+                fix = (
+                    f"Modal has none free, or all {order['workers']} containers are at work that "
+                    "sessions with this environment and card may have at once: name further "
+                    f"cards, such as modal:{card},L4, or wait longer"
+                )
+                self._leave(trouble.Trouble("infra", what, fix))
             say(f"waits for a container with {card} ({waited:.0f} s)")
 
         looked = time.monotonic()
