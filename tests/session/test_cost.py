@@ -478,3 +478,40 @@ def test_a_worker_without_tests_costs_as_well(stage: Stage) -> None:
     assert spent == pytest.approx(start, abs=0.01)
     assert (tests, idle) == (0, 0)
     assert spent > 0.2 * played.workers
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("--remote-max-cost=16", r"the cost limit of \$16.00 \(--remote-max-cost\) is reached"),
+        ("--remote-run-timeout=10", r"the run limit of 10 s \(--remote-run-timeout\) is reached"),
+        ("--remote-max-cost=1000", ""),
+    ],
+)
+def test_a_process_in_the_place_of_a_dead_one_has_no_share_of_its_own(
+    limit: str, words: str, pytester: pytest.Pytester
+) -> None:
+    """What the dead one may have cost, its worker's end included, is gone from that."""
+    pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
+    pytester.makepyfile("""
+        import os, time, pytest
+
+        @pytest.mark.gpu
+        def test_before(): pass
+
+        def test_kills():
+            time.sleep(2.5)
+            os._exit(3)
+
+        @pytest.mark.gpu
+        def test_after(): pass
+    """)
+    result = run(pytester, CPU, "-n1", limit, "-rA")
+    text = said(result)
+    assert "replacing crashed worker gw0" in text
+    if words:
+        result.assert_outcomes(passed=1, failed=1, errors=1)
+        assert re.search(f"not run: {words}", text), text
+    else:
+        result.assert_outcomes(passed=2, failed=1)
