@@ -400,12 +400,22 @@ def test_a_backend_that_costs_money(stage: Stage) -> None:
     assert played.ret == 1, played.text
     adds_up(costs(stage.path.parent / "j.xml"), "onerequest")
     assert "\n2 GPUs   1 worker   1 test   0.2" in played.text
+    lines = re.findall(r"\n  onerequest-\d   (\d) tests?   \d+\.\d s   \$(\S+)(?=\n)", played.text)
+    assert sorted(tests for tests, _ in lines) == ["1", "2"]
+    assert [usd for _, usd in lines] == sorted((usd for _, usd in lines), reverse=True)
     assert re.search(r" s   \$0\.000\d   longest 0\.2\d s test_far\.py::test_c\n", played.text)
     assert re.fullmatch(
         r"cost: about \$\S+ \(tests \S+, start \S+, idle \S+\) of at most \$0\.307, "
         r"by prices of 2026-01-01",
         line_of(played, "cost: "),
     )
+
+
+def test_what_rented_machines_may_cost_is_said_with_q_as_well(stage: Stage) -> None:
+    (stage.path / "test_far.py").write_text(TESTS)
+    played = stage.run_on("onerequest", "-q", "--remote-run-timeout=360")
+    assert "remote: cost: at most $0.307, $3.00 an hour for 360 s and its end" in played.text
+    assert "on 1 GPU" not in played.text.partition("cost:")[0]
 
 
 def test_under_xdist_the_costs_of_all_processes_are_one_sum(pytester: pytest.Pytester) -> None:
@@ -515,3 +525,13 @@ def test_a_process_in_the_place_of_a_dead_one_has_no_share_of_its_own(
         assert re.search(f"not run: {words}", text), text
     else:
         result.assert_outcomes(passed=2, failed=1)
+
+
+def test_workers_that_collect_are_in_what_a_run_may_cost(pytester: pytest.Pytester) -> None:
+    """One collects the file, on a GPU as it may run the test, too; another one may have to."""
+    pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n")
+    far = ("-o", "remotegpu_collect=far")
+    result = run(pytester, CPU, *far, "--remote-run-timeout=60")
+    result.assert_outcomes(passed=1)
+    assert "cost: at most $136.00, $7200.00 an hour for 60 s and its end" in said(result)
