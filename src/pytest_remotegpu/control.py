@@ -13,9 +13,10 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import plan, pool, selection, spending, terminal, timeline
-from pytest_remotegpu.backends.base import Backend, Checks, Describes, Picks, Prepares
+from pytest_remotegpu.backends.base import Backend, Checks, Describes, Picks, Prepares, Prices
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
+from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.durations import Durations
 from pytest_remotegpu.errors import RemoteGpuError, UsageError
@@ -157,9 +158,13 @@ class Control:
             selection.check_offers(self._backend, session.items, self.shapes)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
-        """Say what goes where, and what looks as if it should have gone too; ``-q`` is quiet."""
+        """Say what goes where, and what looks as if it should have gone too.
+
+        With ``-q`` that is only what machines may cost that are rented.
+        """
         if self._config.get_verbosity() < 0:
-            return []
+            rents = isinstance(self._backend, Prices) and not self._runs_nothing
+            return [f"remote: {text}" for text in self._cost_lines()] if rents else []
         lines = [f"remote: {plan.counts(self.shapes)}"] if self._backend is not None else []
         if not self._settings.plan:
             lines += [f"remote: {text}" for text in self._cost_lines()]
@@ -178,7 +183,14 @@ class Control:
         workers = {
             shape: senders * self._width(shape) for shape in dict.fromkeys(self.shapes) if shape
         }
+        for worker in self._collectors():
+            workers[worker.shape] = workers.get(worker.shape, 0) + 1
         return spending.forecast(self._backend, self._settings, workers)
+
+    def _collectors(self) -> list[Worker]:
+        """Give the workers that are there before any test: those that have collected."""
+        controller = None if self._far is None or self._running else self._far.controller
+        return [] if controller is None else controller.workers
 
     def _width(self, shape: Shape) -> int:
         """Say how many workers of a shape there may be at once."""

@@ -16,7 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from pytest_remotegpu.backends.base import Backend, Channel, Environment, Rental, Warns
-from pytest_remotegpu.errors import EndOfStreamError, FarSideError, ProtocolError, UsageError
+from pytest_remotegpu.errors import (
+    EndOfStreamError,
+    FarSideError,
+    LimitError,
+    ProtocolError,
+    UsageError,
+)
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import frames, orders
 from pytest_remotegpu.protocol.events import Event
@@ -166,6 +172,7 @@ class Controller:
 
     :param hello: what this side says of itself.
     :param environment: handed to the backend.
+    :ivar refuses: says why no further worker of a shape may be had now; nothing where one may.
     :param sender: the name of this process where several of one session have workers; it becomes a
         part of theirs.
     """
@@ -180,6 +187,7 @@ class Controller:
         self._mailbox = Mailbox()
         self._spare: dict[Shape, tuple[Worker, list[Said]]] = {}
         self.workers: list[Worker] = []
+        self.refuses: Callable[[Shape], str] = lambda _shape: ""
 
     def open(
         self, shape: Shape, make_order: Callable[[Worker], orders.Order], *after: Any
@@ -189,6 +197,7 @@ class Controller:
         One of this shape that is kept, since it has collected the files already, is told the tests.
 
         :raises FarSideError: where the backend has none.
+        :raises LimitError: where another one would cost more than the run may.
         """
         worker, said = self._spare.pop(shape, (None, []))
         if worker is not None:
@@ -197,6 +206,8 @@ class Controller:
                 self._mailbox.put(each)
             worker.send(orders.Chosen(order.payload, order.limits), order.run, *after)
             return worker
+        if refused := self.refuses(shape):
+            raise LimitError(refused)
         started = time.monotonic()
         channel = self.backend.open(shape, self._environment)
         name = f"{self._prefix}-{len(self.workers) + 1}"

@@ -62,7 +62,13 @@ class Rate:
 
 
 def find_rate(
-    backend: str, shape: Shape, prices: Mapping[str, float], asked: Rate | None
+    backend: str,
+    shape: Shape,
+    prices: Mapping[str, float],
+    asked: Rate | None,
+    *,
+    after: float = 0.0,
+    ending: float = 0.0,
 ) -> Rate | None:
     """Find what one worker costs; ``None`` where nobody knows.
 
@@ -72,7 +78,8 @@ def find_rate(
     offers no GPU is counted as one that offers one.
 
     :param backend: as it stands in ``--remote=``. :param prices: USD for one GPU and an hour.
-    :param asked: the backend's own price.
+    :param asked: the backend's own price. :param after: as of a :class:`Rate`, and so is
+        ``ending``: the backend's business, whoever names the price.
     """
     cards = {name.casefold(): price for name, price in prices.items()}
     types = [cards.get(name.casefold()) for name in shape.type]
@@ -87,8 +94,7 @@ def find_rate(
         found = prices[kind]
     else:
         return None
-    after = 0.0 if asked is None else asked.after  # the backend's business, whatever the price
-    return Rate(found * max(shape.count, 1), source=OWN, after=after)
+    return Rate(found * max(shape.count, 1), source=OWN, after=after, ending=ending)
 
 
 # ---------------------------------------------------------------- what was spent

@@ -83,6 +83,8 @@ class Node(Control):
             workers=int(workerinput["workercount"]),
             run=str(workerinput["testrunuid"]),
             argv=list(workerinput["mainargv"]),
+            gone=float(workerinput[GIVEN]["gone"]),
+            ends=int(workerinput[GIVEN]["ends"]),
         )
         super().__init__(config, settings, backend, start, sender)
         self._interrupts = Interrupts(SETTLING)
@@ -144,7 +146,9 @@ class Node(Control):
         far = self._begin_far(session)
         far.replayer.unknown = []
         far.summary.worst = far.spending.worst = self._expected.worst
-        if self._expected.text and self._shipping.sender.worker == "gw0":
+        sender = self._shipping.sender
+        far.spending.succeed({each for each in self.shapes if each}, sender.gone, sender.ends)
+        if self._expected.text and sender.worker == "gw0":
             terminal.say(self._config, f"cost: {self._expected.text}")
         one = OneByOne(session, far)
         one.prepare(session.items, self.shapes)
@@ -271,6 +275,8 @@ class Hub:
         self._heard: set[str] = set()
         self._lost: set[str] = set()
         self._ready: set[str] = set()
+        self._places: dict[str, tuple[float, int]] = {}
+        self._vacant: list[tuple[float, int]] = []
         self._cleared: set[Path] = set()
         self._reports = 0
         self._errors = 0
@@ -299,9 +305,14 @@ class Hub:
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a process of pytest-xdist that it is to ship its tests."""
         self._nodes[node.gateway.id] = node
+        now = time.monotonic()
+        began, ends = self._vacant.pop(0) if self._vacant else (now, 0)
+        self._places[node.gateway.id] = (began, ends)
         node.workerinput[GIVEN] = {
             "artifacts": str(self._folder(node)),
             "lifeline": self._lifeline.address,
+            "gone": now - began,  # a share in the limits is that of a place, whoever has it
+            "ends": ends,
         }
 
     @pytest.hookimpl(optionalhook=True)
@@ -329,8 +340,14 @@ class Hub:
         self._on_gpu += getattr(report, MARKED, False) and has_run(report)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """Take in what a process has to say at its end."""
+    def pytest_testnodedown(self, node: Any, error: object | None) -> None:
+        """Take in what a process has to say at its end; another one may come in its place."""
+        place = self._places.pop(node.gateway.id, None) if error is not None else None
+        if place is not None:
+            self._vacant.append((place[0], place[1] + 1))
+        self._take_last_words(node)
+
+    def _take_last_words(self, node: Any) -> None:
         output = getattr(node, "workeroutput", None)
         if output is None and node.gateway.id in self._ready:
             self._lost.add(node.gateway.id)
@@ -365,7 +382,7 @@ class Hub:
                 time.sleep(LOOK)
         self._lifeline.tell(lifeline.AT_ONCE, self._working())
         for node in self._nodes.values():
-            self.pytest_testnodedown(node)
+            self._take_last_words(node)
 
     def _working(self) -> set[str]:
         """Name the processes that are in the midst of their tests."""

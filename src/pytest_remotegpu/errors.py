@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = [
     "EndOfStreamError",
     "FarSideError",
+    "LimitError",
     "MarkerError",
     "ProtocolError",
     "RemoteGpuError",
@@ -54,4 +55,15 @@ class EndOfStreamError(ProtocolError):
 
 
 class FarSideError(RemoteGpuError):
-    """Raised when a far side can't be started or ends without having said why."""
+    """Raised when a far side can't be started or ends without having said why.
+
+    :ivar verdict: what becomes of tests that can't run for it.
+    """
+
+    verdict = "infra"
+
+
+class LimitError(FarSideError):
+    """Raised when a further worker would cost more than the run may."""
+
+    verdict = "budget"

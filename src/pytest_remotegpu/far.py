@@ -262,8 +262,8 @@ class FarSide:
     ) -> None:
         """Start tests of a lane, unless a limit of the run is reached; see :meth:`Lane.start`."""
         self._look_at_limit()
-        if not self._expired and not self.spending.allows(lane.shape):
-            lane.expire(self.spending.text, LAST_LOOK)
+        if not self._expired and (refused := self.spending.refuses_tests(lane.shape)):
+            lane.expire(refused, LAST_LOOK)
         lane.start(tests, failures, last=last, following=following)
 
     # news
@@ -383,7 +383,8 @@ class FarSide:
         """Let the clock run; a thread of its own minds it, since a local test may take long."""
         assert self.controller is not None
         own = self.backend.run_limit if isinstance(self.backend, Tells) else 0.0
-        clock = self._clock = RunLimit(self.controller, self._settings.run_timeout or own)
+        seconds = self._settings.run_timeout or own
+        clock = self._clock = RunLimit(self.controller, seconds, self.spending.gone)
         self._limit = clock.text
         self.spending.watch(self.controller, lambda late: clock.end(self.spending.text, late))
 

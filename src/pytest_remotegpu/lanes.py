@@ -139,7 +139,7 @@ class Lane:
                 *self._farewell(),
             )
         except FarSideError as error:
-            self.give_up(str(error))
+            self.give_up(str(error), error.verdict)
             return
         self._summary.of(self.shape).workers += 1
 

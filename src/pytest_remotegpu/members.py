@@ -28,7 +28,8 @@ class Member(Lane):
     :ivar alone: tests during which its worker was lost: each is to be run by itself.
     :ivar ready: whether its worker has collected, and takes tests.
     :ivar served: whether one ever did.
-    :ivar retired: why it takes no more tests, where that is so; ``excuse``, why no worker could.
+    :ivar retired: why it takes no more tests, where that is so; ``excuse``, why no worker could;
+        ``verdict``, what becomes of tests that nobody else takes.
     """
 
     def __init__(self, everything: list[Shipped], **lane: Any) -> None:
@@ -44,6 +45,7 @@ class Member(Lane):
         self.alone: list[Shipped] = []
         self.served = False
         self.retired = ""
+        self.verdict = "infra"
         self.excuse: Refusal | None = None
 
     @property
@@ -264,7 +266,7 @@ class Member(Lane):
 
     def give_up(self, cause: str, verdict: str = "infra") -> None:
         """Take no more tests; give back those that have not begun, unless a limit is reached."""
-        if verdict != "infra":
+        if self._limit:
             super().give_up(cause, verdict)
             return
         doomed = [*self._doomed, *(test for test in self._running() if test not in self._doomed)]
@@ -274,7 +276,7 @@ class Member(Lane):
         if left := [test for test in doomed if not test.done]:
             for test in fail_all(left, cause, verdict, self._summary):
                 self._ready(test)
-        self.retired = cause
+        self.retired, self.verdict = cause, verdict
         self._clear()
         self._closing = self._stopped = True
         if self.worker is not None:

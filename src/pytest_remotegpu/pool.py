@@ -237,7 +237,7 @@ class Pool:
         if retired and not alive:
             if not any(member.served for member in self._members):
                 self.refusal = retired[0].excuse
-            self.give_up(retired[0].retired)
+            self.give_up(retired[0].retired, retired[0].verdict)
 
     def _stop_handing(self, reason: str) -> None:
         """Let what runs come to its end, and nothing else begin."""

@@ -26,12 +26,14 @@ NEVER: Final = float("inf")
 class RunLimit:
     """Ends the workers of a controller at the limit.
 
-    :param seconds: the limit; 0 for none.
+    :param seconds: the limit; 0 for none. :param gone: how many of these are gone already.
     """
 
-    def __init__(self, controller: Controller, seconds: float) -> None:
+    def __init__(self, controller: Controller, seconds: float, gone: float = 0.0) -> None:
         self._controller = controller
         self._seconds = seconds
+        self._gone = gone
+        self._made = time.monotonic()
         self._closed = threading.Event()
         self._cut: list[Worker] = []
         if seconds:
@@ -45,8 +47,12 @@ class RunLimit:
     @property
     def deadline(self) -> float:
         """When it is reached, by the monotonic clock; infinite where that is not known yet."""
-        began = self._controller.began() if self._seconds else None
-        return NEVER if began is None else began + self._seconds
+        if not self._seconds:
+            return NEVER
+        if self._gone >= self._seconds:
+            return self._made
+        began = self._controller.began()
+        return NEVER if began is None else began + self._seconds - self._gone
 
     @property
     def late(self) -> list[str]:

@@ -93,12 +93,16 @@ class Sender:
 
     :ivar worker: what pytest-xdist calls it; empty where the session has this process only.
     :ivar workers: how many there are. :ivar run: the session's id. :ivar argv: its arguments.
+    :ivar gone: seconds that dead processes were there in whose place this one has come.
+    :ivar ends: how many those were.
     """
 
     worker: str = ""
     workers: int = 0
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     argv: list[str] = field(default_factory=list)
+    gone: float = 0.0
+    ends: int = 0
 
 
 class Shipping:

@@ -10,7 +10,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pytest_remotegpu import cost
@@ -37,12 +37,20 @@ def rate_of(backend: Backend, prices: Mapping[str, float], shape: Shape) -> Rate
 
     :param prices: what the user says; see :func:`pytest_remotegpu.cost.find_rate`.
     """
-    asked = None
+    price = None
     with contextlib.suppress(FarSideError):  # then it is not known
         price = backend.price(shape) if isinstance(backend, Prices) else None
-        if price is not None and _is_amount(price.usd_per_hour) and _is_amount(price.after):
-            asked = Rate(price.usd_per_hour, price.date, price.source, price.after, price.ending)
-    return cost.find_rate(backend.name, shape, prices, asked)
+    if price is None or not (_is_amount(price.after) and _is_amount(price.ending)):
+        return cost.find_rate(backend.name, shape, prices, None)
+    asked, times = None, {"after": price.after, "ending": price.ending}
+    if price.usd_per_hour is not None and _is_amount(price.usd_per_hour):
+        asked = Rate(price.usd_per_hour, price.date, price.source, **times)
+    return cost.find_rate(backend.name, shape, prices, asked, **times)
+
+
+def _tail(rate: Rate) -> float:
+    """Give the seconds for which a worker may be paid for once it has to end."""
+    return ENDING + rate.ending + rate.after
 
 
 def _is_amount(number: float) -> bool:
@@ -73,6 +81,8 @@ class Spending:
     :param records: whether reports are to say what was charged.
     :param clock: gives the seconds by which workers are opened and ended.
     :ivar worst: the most that all processes were said to cost; ``None`` where nobody knows.
+    :ivar gone: seconds of the run limit that are gone before the first worker: what dead processes
+        in whose place this one has come may have had, the ends of their workers included.
     """
 
     def __init__(
@@ -100,14 +110,27 @@ class Spending:
         self._controller: Controller | None = None
         self._over = threading.Event()
         self._reached = ""
+        self._earlier = 0.0
         self._lock = threading.Lock()
         self.worst: float | None = None
+        self.gone = 0.0
 
     # what happens
 
     def count(self, controller: Controller) -> None:
-        """Begin to count the workers of a controller."""
+        """Begin to count the workers of a controller, and let it have none that is too dear."""
         self._controller = controller
+        controller.refuses = self.refuses
+
+    def succeed(self, shapes: Iterable[Shape], seconds: float, ends: int) -> None:
+        """Take the place of processes that have died: what they may have cost is gone.
+
+        :param shapes: of which each may have had a worker at a time.
+        :param seconds: for which they were there in all. :param ends: how many they were.
+        """
+        rates = [rate for rate in map(self._rate, shapes) if rate is not None]
+        self._earlier = sum(rate.usd(seconds + ends * _tail(rate)) for rate in rates)
+        self.gone = seconds + ends * max(map(_tail, rates), default=0.0)
 
     def watch(self, controller: Controller, end: Callable[[float], None]) -> None:
         """Begin to look at the workers of a controller, and at what they may cost.
@@ -213,16 +236,23 @@ class Spending:
 
         :return: and whether a machine without work is paid for beside others at work.
         """
-        spent = second = 0.0
-        bills = self._up_to_date()
-        for bill in bills:
-            if bill.rate is None or bill.since is None:
+        spent, second = self._earlier, 0.0
+        idle = living = False
+        for bill in self._up_to_date():
+            rate = bill.rate
+            if rate is None:
                 continue
-            living = bill.ended is None
-            spent += bill.usd(now + ENDING + bill.rate.ending if living else now)
-            second += bill.rate.usd(1.0) if living else 0.0
-        idle = any(bill.ended is not None and bill.idle and bill.rate for bill in bills)
-        return spent, second, idle and second > 0
+            if bill.ended is not None:
+                spent += bill.usd(now)
+                idle = idle or bill.idle > 0
+                continue
+            living = True
+            if bill.since is None:  # it is on its way, and will have to come to its end as well
+                spent += rate.usd(_tail(rate))
+            else:
+                spent += bill.usd(now + ENDING + rate.ending)
+                second += rate.usd(1.0)
+        return spent, second, idle and living
 
     def reached(self) -> bool:
         """Say whether workers have to end now lest they cost more than they may; then for good.
@@ -234,20 +264,27 @@ class Spending:
         if self._most and spent >= self._share:
             self._reached = self._reached or self._cap
         elif idle and self.worst is not None and spent >= self.worst / self._processes:
-            self._reached = self._reached or (
-                f"the {cost.bound(self.worst)} are reached that this run was said to cost at most: "
-                "machines of workers that were lost are still paid for"
-            )
+            self._reached = self._reached or self._said
         return bool(self._reached)
 
-    def allows(self, shape: Shape) -> bool:
-        """Say whether tests of a shape may begin: a first worker has to be paid for to its end."""
-        rate = self._rate(shape) if self._most else None
+    def refuses(self, shape: Shape) -> str:
+        """Say why no further worker of a shape may be asked for; nothing where one may.
+
+        It has to be paid for to its end, beside all that is paid for already.
+        """
+        rate = self._rate(shape)
+        if self._reached or rate is None:
+            return self._reached
+        spent = self._spent(self._clock())[0] + rate.usd(_tail(rate))
+        if self._most and spent > self._share * (1 + cost.SLACK):
+            return self._cap
+        said = self.worst is not None and self.worst / self._processes * (1 + cost.SLACK)
+        return self._said if said is not False and spent > said else ""
+
+    def refuses_tests(self, shape: Shape) -> str:
+        """Say why no tests of a shape may begin: it has no worker, and may have none."""
         living = any(each.shape == shape and each.ended is None for each in self._workers())
-        if rate is None or living:
-            return True
-        least = rate.usd(ENDING + rate.ending + rate.after)
-        return self._spent(self._clock())[0] + least <= self._share * (1 + cost.SLACK)
+        return "" if living else self.refuses(shape)
 
     def seconds_left(self) -> float:
         """Say after how many seconds that will be, if no worker is opened or ends meanwhile."""
@@ -259,6 +296,13 @@ class Spending:
     @property
     def _cap(self) -> str:
         return f"the cost limit of {cost.bound(self._most)} (--remote-max-cost) is reached"
+
+    @property
+    def _said(self) -> str:
+        return (
+            f"the {cost.bound(self.worst or 0.0)} are reached that this run was said to cost at "
+            "most: machines of workers that were lost are still paid for"
+        )
 
     @property
     def text(self) -> str:

@@ -269,10 +269,23 @@ class RunSummary:
         price_words = cost.words(self.workers, self.worst)
         if price_words:
             yield f"cost: {price_words}"
+            yield from self._worker_lines()
         elif self.rents and self.workers:
             yield f"cost: not known: {cost.lacking({each.shape for each in self.workers})}"
         if self.left is not None and self.workers:
             yield from remains.words(self.left)
+
+    def _worker_lines(self) -> Iterable[str]:
+        """Write what each worker has cost, where several were rented; the dearest first."""
+        known = [(worker.usd, worker) for worker in self.workers if worker.usd is not None]
+        known = sorted(known, key=lambda each: -each[0]) if self.rents and len(known) > 1 else []
+        for price, worker in known[:MOST_NAMES]:
+            yield (
+                f"  {worker.name}   {worker.tests} test{'s' if worker.tests != 1 else ''}   "
+                f"{worker.seconds:.1f} s   {cost.usd(price)}"
+            )
+        if len(known) > MOST_NAMES:
+            yield f"  ... and {len(known) - MOST_NAMES} more"
 
     def _artifact_lines(self) -> Iterable[str]:
         if self.artifacts:

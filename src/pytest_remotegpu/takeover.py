@@ -53,6 +53,7 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> o
 
 
 def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
+    workerinput: Mapping[str, Any] = getattr(config, "workerinput", {})
     return Site(
         settings.python,
         sys.executable,
@@ -63,7 +64,7 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
         preload=settings.preload,
         run_limit=settings.run_timeout,
         wait=settings.wait,
-        workers=settings.workers,
+        workers=int(workerinput.get("workercount", settings.workers)),
         ephemeral=settings.ephemeral,
         chosen=frozenset(each.name for each in settings.origins if each.origin != "default"),
         wanted=outfit,

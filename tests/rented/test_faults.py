@@ -114,6 +114,23 @@ def test_the_stream_has_a_fault(
     assert ("chunk 4 came where 3 was due" in text) == (what == "dropped"), text
 
 
+def test_no_further_container_that_would_cost_more_than_was_said(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path
+) -> None:
+    """The first one is left alone, and stays for a minute; another one would do so as well."""
+    service.faults.dropped = Once({3})
+    result = run(pytester, T4, "--remote-run-timeout=30", "-rE")
+    text = said(result)
+    assert len(service.calls) == 1
+    assert result.ret == 1
+    found = result.parseoutcomes()
+    assert found["errors"] + found.get("passed", 0) == 5
+    reason = r"not run: the \$\S+ are reached that this run was said to cost at most: machines of"
+    assert re.search(reason, text), text
+    assert re.search(r"apart from outcomes of their own: \d not run for a limit of the run", text)
+    assert len(numbers(ran)) < 5 or found.get("passed", 0) < 5
+
+
 @pytest.mark.usefixtures("ran")
 def test_the_stream_breaks_and_goes_on(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     service.faults.cuts += [2, 4]
@@ -227,7 +244,11 @@ def down(service: LoopbackModal) -> None:
         (build_failure, 1, "ninja: build stopped"),
         (quota, 1, "quota or a rate is exhausted"),
         (time_out, 1, "raise --remote-run-timeout"),
-        (no_card, 1, "no container with T4 has started within 2 s .--remote-wait"),
+        (
+            no_card,
+            1,
+            "no container with T4 has started within 2 s .--remote-wait.*all 8 containers",
+        ),
         (down, 1, "can't be reached within 3 s"),
     ],
 )

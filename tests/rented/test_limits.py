@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,7 +14,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from loopback import LoopbackModal
-from pytest_remotegpu.backends.modal import container
+from pytest_remotegpu.backends.base import Environment, Site
+from pytest_remotegpu.backends.modal import container, make
+from pytest_remotegpu.errors import FarSideError
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.protocol import frames
+from pytest_remotegpu.protocol.hello import Hello
 from session.running import LONG, Started, run, said, until
 
 from .test_sessions import at_work, couriers
@@ -255,3 +262,22 @@ def test_a_run_at_its_limit_costs_no_more_than_was_said(
     run(pytester, T4, "--remote-run-timeout=5", "--remote-json=run.json")
     spent, most, _ = bill(pytester)
     assert 0 < spent <= most
+
+
+@pytest.mark.timeout(90)
+def test_the_container_ends_at_the_limit_by_itself(service: LoopbackModal) -> None:
+    """What is left of the run travels with the call; a client that only keeps the lease is none."""
+    channel = make("T4", Site(executable=sys.executable, run_limit=8.0)).open(
+        Shape(1), Environment()
+    )
+    try:
+        channel.send(frames.frame(Hello.here().encode()))
+        service.wait_until(lambda: any(each.current for each in service.running), 30)
+        began = time.monotonic()
+        with contextlib.suppress(FarSideError):
+            for _ in channel.frames():
+                pass
+        assert 3 < time.monotonic() - began < 8 + 6
+        at_rest(service)
+    finally:
+        channel.stop()

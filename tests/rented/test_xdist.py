@@ -78,6 +78,14 @@ def test_outcomes(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     assert (len(service.deploys), len(service.containers)) == (1, 2)
 
 
+def test_as_many_containers_as_processes(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    """More than eight, which is the limit otherwise: none has to wait for another one's end."""
+    pytester.makepyfile("import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n")
+    run(pytester, "-n9", T4).assert_outcomes(passed=1)
+    [container] = service.containers
+    assert container.definition.autoscaler_settings.max_containers == 9
+
+
 def test_a_container_goes(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     pytester.makepyfile(MIXED)
     service.faults.lose(after=4)

@@ -131,20 +131,30 @@ def test_the_plan_says_why_it_would_be_refused(stage: Stage) -> None:
 class Odd(OneRequest):
     """Names a price that is none."""
 
-    def __init__(self, price: float | FarSideError, after: float = 0.0) -> None:
+    def __init__(
+        self, price: float | FarSideError | None, after: float = 0.0, ending: float = 0.0
+    ) -> None:
         super().__init__()
-        self._price, self._after = price, after
+        self._price, self._after, self._ending = price, after, ending
 
     def price(self, shape: Shape) -> Price | None:  # noqa: ARG002  the same for all
         """Give the price, or fail."""
         if isinstance(self._price, FarSideError):
             raise self._price
-        return Price(self._price, "2026-01-01", after=self._after)
+        return Price(self._price, "2026-01-01", after=self._after, ending=self._ending)
 
 
 @pytest.mark.parametrize(
     "backend",
-    [Odd(math.nan), Odd(math.inf), Odd(-1.0), Odd(1.0, math.nan), Odd(FarSideError("down"))],
+    [
+        Odd(math.nan),
+        Odd(math.inf),
+        Odd(-1.0),
+        Odd(None),
+        Odd(1.0, math.nan),
+        Odd(1.0, 1.0, math.nan),
+        Odd(FarSideError("down")),
+    ],
 )
 def test_a_backend_whose_price_is_none_has_none(backend: Odd) -> None:
     assert spending.rate_of(backend, {}, Shape()) is None
@@ -154,10 +164,38 @@ def test_a_backend_whose_price_is_none_has_none(backend: Odd) -> None:
 
 
 def test_time_after_the_end_counts_as_well() -> None:
-    rate = spending.rate_of(Odd(3600.0, 60.0), {}, Shape())
-    assert rate == cost.Rate(3600.0, "2026-01-01", "", 60.0)
-    own = spending.rate_of(Odd(3600.0, 60.0), {"onerequest": 36.0}, Shape())
-    assert own == cost.Rate(36.0, source=cost.OWN, after=60.0)
+    rate = spending.rate_of(Odd(3600.0, 60.0, 4.0), {}, Shape())
+    assert rate == cost.Rate(3600.0, "2026-01-01", "", 60.0, 4.0)
+
+
+@pytest.mark.parametrize("price", [3600.0, None])
+def test_time_after_the_end_counts_at_the_users_price_too(price: float | None) -> None:
+    """Whether or not the backend knows one."""
+    own = spending.rate_of(Odd(price, 60.0, 4.0), {"onerequest": 36.0}, Shape())
+    assert own == cost.Rate(36.0, source=cost.OWN, after=60.0, ending=4.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "prices"),
+    [
+        (Shape(1, ("T4",)), {"T4": 3600.0}),
+        (Shape(1), {"modal:T4": 3600.0}),
+        (Shape(0), {"modal": 3600.0}),
+    ],
+)
+def test_a_container_is_paid_for_to_its_end_whoever_names_its_price(
+    shape: Shape, prices: dict[str, float], pytester: pytest.Pytester
+) -> None:
+    """The user for the card, for all of Modal, or for a container without a card."""
+    lines = "\n    ".join(f"{name} = {usd:g}" for name, usd in prices.items())
+    pytester.makeini(f"[pytest]\nremotegpu_prices =\n    {lines}\n")
+    kinds = f"type={list(shape.type)}" if shape.type else ""
+    mark = f"@pytest.mark.gpu({kinds})" if shape.count else ""
+    pytester.makepyfile(f"import pytest\n{mark}\ndef test_one(): pass\n")
+    args = ["--remote=modal:T4", "--remote-plan", "--remote-run-timeout=28"]
+    result = run(pytester, *args, *([] if shape.count else ["--remote-all"]))
+    # a dollar a second: 28 of the limit, 12 of the end, 60 without work
+    assert "cost: at most $100.00," in said(result)
 
 
 def test_a_cap_needs_a_price(stage: Stage) -> None:
@@ -362,12 +400,22 @@ def test_a_backend_that_costs_money(stage: Stage) -> None:
     assert played.ret == 1, played.text
     adds_up(costs(stage.path.parent / "j.xml"), "onerequest")
     assert "\n2 GPUs   1 worker   1 test   0.2" in played.text
+    lines = re.findall(r"\n  onerequest-\d   (\d) tests?   \d+\.\d s   \$(\S+)(?=\n)", played.text)
+    assert sorted(tests for tests, _ in lines) == ["1", "2"]
+    assert [usd for _, usd in lines] == sorted((usd for _, usd in lines), reverse=True)
     assert re.search(r" s   \$0\.000\d   longest 0\.2\d s test_far\.py::test_c\n", played.text)
     assert re.fullmatch(
         r"cost: about \$\S+ \(tests \S+, start \S+, idle \S+\) of at most \$0\.307, "
         r"by prices of 2026-01-01",
         line_of(played, "cost: "),
     )
+
+
+def test_what_rented_machines_may_cost_is_said_with_q_as_well(stage: Stage) -> None:
+    (stage.path / "test_far.py").write_text(TESTS)
+    played = stage.run_on("onerequest", "-q", "--remote-run-timeout=360")
+    assert "remote: cost: at most $0.307, $3.00 an hour for 360 s and its end" in played.text
+    assert "on 1 GPU" not in played.text.partition("cost:")[0]
 
 
 def test_under_xdist_the_costs_of_all_processes_are_one_sum(pytester: pytest.Pytester) -> None:
@@ -440,3 +488,50 @@ def test_a_worker_without_tests_costs_as_well(stage: Stage) -> None:
     assert spent == pytest.approx(start, abs=0.01)
     assert (tests, idle) == (0, 0)
     assert spent > 0.2 * played.workers
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("--remote-max-cost=16", r"the cost limit of \$16.00 \(--remote-max-cost\) is reached"),
+        ("--remote-run-timeout=10", r"the run limit of 10 s \(--remote-run-timeout\) is reached"),
+        ("--remote-max-cost=1000", ""),
+    ],
+)
+def test_a_process_in_the_place_of_a_dead_one_has_no_share_of_its_own(
+    limit: str, words: str, pytester: pytest.Pytester
+) -> None:
+    """What the dead one may have cost, its worker's end included, is gone from that."""
+    pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
+    pytester.makepyfile("""
+        import os, time, pytest
+
+        @pytest.mark.gpu
+        def test_before(): pass
+
+        def test_kills():
+            time.sleep(2.5)
+            os._exit(3)
+
+        @pytest.mark.gpu
+        def test_after(): pass
+    """)
+    result = run(pytester, CPU, "-n1", limit, "-rA")
+    text = said(result)
+    assert "replacing crashed worker gw0" in text
+    if words:
+        result.assert_outcomes(passed=1, failed=1, errors=1)
+        assert re.search(f"not run: {words}", text), text
+    else:
+        result.assert_outcomes(passed=2, failed=1)
+
+
+def test_workers_that_collect_are_in_what_a_run_may_cost(pytester: pytest.Pytester) -> None:
+    """One collects the file, on a GPU as it may run the test, too; another one may have to."""
+    pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n")
+    far = ("-o", "remotegpu_collect=far")
+    result = run(pytester, CPU, *far, "--remote-run-timeout=60")
+    result.assert_outcomes(passed=1)
+    assert "cost: at most $136.00, $7200.00 an hour for 60 s and its end" in said(result)

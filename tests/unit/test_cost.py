@@ -52,8 +52,11 @@ def test_a_backends_own_price_stands_between_the_users() -> None:
     asked = Rate(9.0, "2026-01-01", "a page", 60.0)
     assert cost.find_rate("cloud:A", ONE, {}, asked) is asked
     assert cost.find_rate("cloud:A", ONE, {"cloud": 1.0}, asked) is asked
-    own = Rate(1.0, source=cost.OWN, after=60.0)
-    assert cost.find_rate("cloud:A", ONE, {"cloud:A": 1.0}, asked) == own
+    own = Rate(1.0, source=cost.OWN, after=60.0, ending=4.0)
+    for name in ("cloud:A", "cloud"):
+        known = asked if name == "cloud:A" else None
+        found = cost.find_rate("cloud:A", ONE, {name: 1.0}, known, after=60.0, ending=4.0)
+        assert found == own
 
 
 def test_of_several_types_the_dearest_is_the_price() -> None:
@@ -61,9 +64,9 @@ def test_of_several_types_the_dearest_is_the_price() -> None:
     assert found is not None
     assert found.usd_per_hour == pytest.approx(2 * 3600 * 0.000583)
     assert (found.date, found.source) == (table.DATE, table.SOURCE)
-    own = table.price(["T4", "A100"], 2, {"a100": 0.1, "t4": 0.2, "ssh:box": 7.0}, 120)
+    own = table.price(["T4", "A100"], 2, {"a100": 0.1, "t4": 0.2, "ssh:box": 7.0})
     assert own is not None
-    assert (own.usd_per_hour, own.date, own.source, own.after) == (0.4, "", cost.OWN, 120)
+    assert (own.usd_per_hour, own.date, own.source) == (0.4, "", cost.OWN)
     assert table.price(["T4", "V100"], 1, {}) is None
     assert table.price([], 1, {}) is None
 

@@ -109,6 +109,8 @@ class World:
             rental = None if worker is None else worker.rental
             what = "open" if rental is None else "ask" if rental.asked is None else "greet"
         if what == "open" and worker is None:
+            if self.controller.refuses(ONE):
+                return
             name = f"rents-{len(self.controller.workers)}"
             opened = self.lanes[lane] = Worker(name, ONE, Line(), self.now)
             self.controller.workers.append(opened)
@@ -139,6 +141,12 @@ class World:
 
 WHAT = ["on", "on ", "on  ", "greet on the last", "lose the machine", "end", "wait"]
 ONE_AFTER_THE_OTHER = ["on", "on", "on", "end"] * 3 + ["on"] * 3
+REOPENED_LATE = [
+    *((0.0, 0, "on", 0.0) for _ in range(3)),
+    *((1.0, 0, "wait", 0.0) for _ in range(54)),
+    *((0.0, 0, what, 0.0) for what in ("end", "on", "on")),
+]
+"""A worker is lost shortly before the limit, and its machine is not; another one is asked for."""
 steps = st.tuples(
     st.floats(0, LONGEST), st.integers(0, 2), st.sampled_from(WHAT), st.floats(0, 100)
 )
@@ -149,11 +157,17 @@ steps = st.tuples(
     st.sampled_from([0.0, 20.0, 200.0]),
     st.lists(steps, max_size=60),
     st.booleans(),
+    st.lists(st.booleans(), max_size=3),
 )
-@example(1, 200.0, [(1.0, 0, what, 0.0) for what in ONE_AFTER_THE_OTHER], True)
+@example(1, 200.0, [(1.0, 0, what, 0.0) for what in ONE_AFTER_THE_OTHER], True, [])
+@example(1, 20.0, [*REOPENED_LATE, (6.0, 0, "wait", 0.0)], False, [True])
 @settings(max_examples=400)
 def test_no_run_costs_more_than_was_said(
-    width: int, after: float, events: list[tuple[float, int, str, float]], waits: bool
+    width: int,
+    after: float,
+    events: list[tuple[float, int, str, float]],
+    waits: bool,
+    late: list[bool],
 ) -> None:
     """Machines are asked for, speak, are lost with and without their worker, and stay idle."""
     world = World(width, Rents(after))
@@ -162,6 +176,9 @@ def test_no_run_costs_more_than_was_said(
         if world.expired:
             break
         world.do(lane % width, what.strip(), age)
+    for lane, greets in enumerate(late):  # they are told to end, and may be on their way
+        if world.expired and greets:
+            world.do(lane % width, "greet", 0.0)
     for _ in range(int(LIMIT) + 1):
         if waits and not world.expired:
             world.now += LONGEST
@@ -202,3 +219,27 @@ def test_what_is_paid_for(events: list[str], spent: float) -> None:
         world.end(0)
     found = world.spending.close()
     assert sum(each.usd or 0.0 for each in found) == pytest.approx(spent)
+
+
+@pytest.mark.parametrize(("seconds", "refused"), [(40.0, False), (40.5, True)])
+def test_another_worker_is_refused_that_would_cost_more_than_was_said(
+    seconds: float, *, refused: bool
+) -> None:
+    """20 s of the machine that was left alone, 32 for the end of another one, of 60 and 32."""
+    world = World(1, Rents(after=20.0))
+    for what in ("open", "ask", "greet"):
+        world.do(0, what, 0.0)
+    world.now += seconds
+    world.do(0, "end", 0.0)
+    assert not world.spending.reached()
+    said = world.controller.refuses(ONE)
+    assert ("$92.00 are reached that this run was said to cost at most" in said) == refused
+
+
+def test_whoever_comes_in_the_place_of_a_dead_process_has_what_is_left() -> None:
+    world = World(1, Rents(after=20.0))
+    world.spending.succeed({ONE}, 10.0, 1)
+    assert world.spending.gone == 10.0 + ENDING + 4.0 + 20.0
+    assert world.controller.refuses(ONE) == ""
+    world.spending.succeed({ONE}, 30.0, 1)  # 62 s of 92 are gone, and its end takes 32
+    assert world.controller.refuses(ONE)

@@ -88,7 +88,8 @@ class Site:
     :ivar preload: modules that something warm is to import ahead.
     :ivar run_limit: seconds for all that runs far away; 0 where the user names none.
     :ivar wait: seconds to wait for a card that is not free; 0 for any time.
-    :ivar workers: how many workers of one shape may be open at once.
+    :ivar workers: how many workers of one shape the session may have open at once; that is all of
+        its processes together, where pytest-xdist spreads it over several.
     :ivar ephemeral: whether what is made for this session is to end with it.
     :ivar chosen: names of the settings that are the user's own, not a default.
     :ivar wanted: what the far side is to be equipped with; ``None`` where nobody has said.
@@ -218,11 +219,13 @@ class Rental:
 class Price:
     """What a shape costs: ``usd_per_hour`` for one worker, and the ``date`` of that price.
 
+    Where only the user can know it, ``usd_per_hour`` is ``None``, and the times count as well.
+
     :ivar source: where the price stands. :ivar after: seconds for which a worker is paid for after
         its stream has ended. :ivar ending: those that its end takes longer than on this host.
     """
 
-    usd_per_hour: float
+    usd_per_hour: float | None
     date: str
     source: str = ""
     after: float = 0.0
@@ -398,7 +401,7 @@ class Prices(Protocol):
     """
 
     def price(self, shape: Shape) -> Price | None:
-        """Give the price of one worker of ``shape``; ``None`` where it is not known.
+        """Give the price of one worker of ``shape``; ``None`` where nothing is known of it.
 
         Of several types of card that the worker may get, that of the dearest. Asked before anything
         is opened; rents nothing.

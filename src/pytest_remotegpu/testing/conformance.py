@@ -346,8 +346,11 @@ class BackendConformance:
         if not isinstance(backend, Prices):
             pytest.skip("this backend names no prices")
         price = backend.price(shape)
-        assert price is None or (0 < price.usd_per_hour < math.inf and price.date)
-        assert price is None or 0 <= price.after < math.inf
+        if price is None:
+            return
+        assert price.usd_per_hour is None or (0 < price.usd_per_hour < math.inf and price.date)
+        assert 0 <= price.after < math.inf
+        assert 0 <= price.ending < math.inf
 
     def test_listing(
         self, backend: Backend, project: Project, request: pytest.FixtureRequest

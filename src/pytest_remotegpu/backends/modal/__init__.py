@@ -415,17 +415,15 @@ class Modal:
             self._rates = found
             rates.keep(self._variables, found)
 
-    def price(self, shape: Shape) -> Price | None:
+    def price(self, shape: Shape) -> Price:
         """Give the price of one container, by the dearest type that it may get.
 
         By the workspace's rates, where they are known by now; nobody is asked and waited for.
         """
         names = [card.name for card in spec.choose(self._named, shape)]
-        if not names:
-            return None
+        found = table.price(names, shape.count, self._site.prices, listed=self._rates)
         after = self._idle if self.keeps else 0.0
-        found = table.price(names, shape.count, self._site.prices, after, self._rates)
-        return None if found is None else replace(found, ending=ENDING)
+        return replace(found or Price(None, ""), after=after, ending=ENDING)
 
 
 def _today() -> dt.date:

@@ -286,7 +286,11 @@ class Courier:
                     " (--remote-wait)"
                 )
                 ways = [*filter(None, [order["further"]]), "wait longer"]
-                fix = f"Modal has none free: {', or '.join(ways)}"
+                fix = (
+                    f"Modal has none free, or all {order['workers']} containers are at work that "
+                    "sessions with this environment and card may have at once: "
+                    f"{', or '.join(ways)}"
+                )
                 self.leave(trouble.Trouble("infra", what, fix))
             say(f"waits for a container with {card} ({waited:.0f} s)")
 

@@ -114,13 +114,12 @@ def price(
     names: Iterable[str],
     count: int,
     own: Mapping[str, float],
-    after: float = 0.0,
     listed: Listed | None = None,
 ) -> Price | None:
     """Give the price of a worker that gets so many cards of any of these types: of the dearest.
 
     :param own: what the user says, USD for one card and an hour, by type or alias; it stands above
-        all others. :param after: seconds for which it is paid for after its stream has ended.
+        all others.
     :param listed: what the workspace pays; it stands above the table.
     :return: ``None`` where the price of one of them is not known.
     """
@@ -130,7 +129,7 @@ def price(
     if not known or len(known) < len(found):
         return None
     usd, date, source = max(known)
-    return Price(usd * count, date, source, after)
+    return Price(usd * count, date, source)
 
 
 def _one(
