@@ -19,10 +19,16 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.snapshot import globs
 
-__all__ = ["Candidates"]
+__all__ = ["Candidates", "folders_of"]
 
 NO_SHAPE = Shape(0)
 """Of a worker that collects and runs nothing: it sees all cards and has none to itself."""
+
+
+def folders_of(config: pytest.Config) -> list[Path]:
+    """Give the folders of the project that modules are imported from."""
+    root, given = config.rootpath, config.getini("pythonpath")
+    return [root, *map(Path, given), root / "src", config.invocation_params.dir]
 
 
 class Candidates:
@@ -32,18 +38,12 @@ class Candidates:
         self._config = config
         self._root = config.rootpath
         self._named = globs.parse("remotegpu_files", settings.files)
-        folders = [self._root, *self._roots()]
-        self._classifier = Classifier(folders, settings.aliases)
+        self._classifier = Classifier(folders_of(config), settings.aliases)
         self._patterns = [str(pattern) for pattern in config.getini("python_files")]
         self._not_into = [str(pattern) for pattern in config.getini("norecursedirs")]
         self._ignored = {
             self._absolute(path) for path in config.getoption("ignore", None) or () if path
         }
-
-    def _roots(self) -> list[Path]:
-        """Give the folders of the project that modules are imported from."""
-        given = self._config.getini("pythonpath")
-        return [*map(Path, given), self._root / "src", self._config.invocation_params.dir]
 
     def _absolute(self, path: object) -> Path:
         return Path(os.path.normpath(self._config.invocation_params.dir / str(path)))

@@ -97,6 +97,7 @@ class Control:
         self._running = False
         far = settings.collect_far and backend is not None
         self._gathering = Gathering(config, settings, self._far_side) if far else None
+        self._fitting = selection.Fitting(backend, config) if isinstance(backend, Checks) else None
         self.shapes: list[Shape | None] = []
 
     @property
@@ -153,9 +154,7 @@ class Control:
 
         :raises UsageError: for an ill-formed mark, or one that the far side can't meet.
         """
-        self.shapes = selection.shapes_of(session.items, self._settings)
-        if isinstance(self._backend, Checks):
-            selection.check_offers(self._backend, session.items, self.shapes)
+        self.shapes = selection.shapes_of(session.items, self._settings, self._fitting)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what goes where, and what looks as if it should have gone too.
@@ -168,6 +167,8 @@ class Control:
         lines = [f"remote: {plan.counts(self.shapes)}"] if self._backend is not None else []
         if not self._settings.plan:
             lines += [f"remote: {text}" for text in self._cost_lines()]
+        if self._fitting is not None:
+            lines += [f"remote: {text}" for text in self._fitting.notes]
         return lines + [
             f"remote: {text}" for text in selection.near_misses(items, self.shapes, self._settings)
         ]

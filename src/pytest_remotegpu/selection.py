@@ -5,8 +5,7 @@ Knows pytest items and the mark; knows nothing of backends, wire or session.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,16 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_remotegpu import gpu, plan
+from pytest_remotegpu.candidates import folders_of
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import MarkerError, UsageError
 from pytest_remotegpu.gpu import Shape
 
 if TYPE_CHECKING:  # not loaded where nothing is shipped
     from pytest_remotegpu.backends.base import Checks
+    from pytest_remotegpu.classify.needing import Need
 
-__all__ = ["check_offers", "near_misses", "own_marker", "shape_of", "shapes_of", "timeouts_of"]
+__all__ = ["Fitting", "near_misses", "own_marker", "shape_of", "shapes_of", "timeouts_of"]
 
 MOST_ERRORS = 10
+FLASH: Final = "flash_attn"
 FLASH_CAPABILITY: Final = 8.0
 """Of Ampere, the first cards that FlashAttention-2 runs on (https://github.com/Dao-AILab/flash-attention)."""
 OWN_LINE = f"{gpu.SIGNATURE}: run this test where GPUs are; see pytest-remotegpu"
@@ -75,10 +77,13 @@ def timeouts_of(
     return {item: float(said["timeout"]) for item, said in arguments.items() if "timeout" in said}
 
 
-def shapes_of(items: Sequence[pytest.Item], settings: Settings) -> list[Shape | None]:
+def shapes_of(
+    items: Sequence[pytest.Item], settings: Settings, fitting: Fitting | None = None
+) -> list[Shape | None]:
     """Give the shape of each test: ``None`` for one that runs here.
 
-    :raises UsageError: naming each test with an ill-formed mark.
+    :param fitting: of a backend that can tell beforehand what it will have.
+    :raises UsageError: naming each test with an ill-formed mark; as :meth:`Fitting.fit` does.
     """
     shapes: list[Shape | None] = []
     errors: list[str] = []
@@ -91,7 +96,20 @@ def shapes_of(items: Sequence[pytest.Item], settings: Settings) -> list[Shape | 
         shapes.append(shape)
     if errors:
         raise UsageError(_report(errors, own=own_marker(items[0].config.getini("markers"))))
-    return _all_far(shapes) if settings.ship_all else shapes
+    fitted = _fitted(items, shapes, fitting)
+    if not settings.ship_all:
+        return fitted
+    return _fitted(items, _all_far(fitted), fitting)
+
+
+def _fitted(
+    items: Sequence[pytest.Item], shapes: Sequence[Shape | None], fitting: Fitting | None
+) -> list[Shape | None]:
+    pairs = zip(items, shapes, strict=True)
+    return [
+        shape if shape is None or fitting is None else fitting.fit(item.path, shape)
+        for item, shape in pairs
+    ]
 
 
 def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:
@@ -121,40 +139,59 @@ def _report(errors: list[str], *, own: bool) -> str:
     return "\n".join(lines)
 
 
-def check_offers(
-    backend: Checks, items: Iterable[pytest.Item], shapes: Iterable[Shape | None]
-) -> None:
-    """Look whether a backend will have what each test asks for.
+class Fitting:
+    """Finds the shape with which a backend gives a test what it needs.
 
-    A file that imports flash_attn, whatever happens, needs a card that FlashAttention-2 runs on.
+    A test that imports flash_attn needs cards that FlashAttention-2 runs on, be its mark silent.
 
-    :raises UsageError: where it will not.
+    :ivar notes: what the user should know of tests that have none of these.
     """
-    files: dict[Shape, dict[Path, None]] = {}
-    for item, shape in zip(items, shapes, strict=True):
-        if shape is not None:
-            files.setdefault(shape, {})[item.path] = None
-    for shape, paths in files.items():
-        backend.check(shape)
-        needy = next(filter(_imports_flash, paths), None)
-        if needy is not None and shape.count:
-            capable = replace(shape, min_capability=max(shape.min_capability, FLASH_CAPABILITY))
-            try:
-                backend.check(capable)
-            except UsageError as error:
-                raise UsageError(f"{needy.name} imports flash_attn: {error}") from None
 
+    def __init__(self, backend: Checks, config: pytest.Config) -> None:
+        self._backend = backend
+        self._config = config
+        self._needs: Callable[[Path], Need | None] | None = None
+        self._fitted: dict[tuple[Path, Shape], Shape] = {}
+        self.notes: list[str] = []
 
-def _imports_flash(path: Path) -> bool:
-    """Say whether a file imports flash_attn at its top, where no condition stands before it."""
-    try:
-        source = path.read_bytes()
-        body = ast.parse(source).body if b"flash_attn" in source else []
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return False
-    names = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in body if isinstance(node, ast.ImportFrom)]
-    return any(name.partition(".")[0] == "flash_attn" for name in names)
+    def fit(self, path: Path, shape: Shape) -> Shape:
+        """Give the shape of tests of a file: theirs, or one that asks for more.
+
+        :raises UsageError: where the backend will not have what they need.
+        """
+        if (path, shape) not in self._fitted:
+            self._backend.check(shape)
+            self._fitted[path, shape] = self._capable(path, shape)
+        return self._fitted[path, shape]
+
+    def _capable(self, path: Path, shape: Shape) -> Shape:
+        need = self._need(path) if shape.count else None
+        if need is None or shape.min_capability >= FLASH_CAPABILITY:
+            return shape
+        capable = replace(shape, min_capability=FLASH_CAPABILITY)
+        place = "" if need.file == path else f" in {self._shown(need.file)}"
+        try:
+            self._backend.check(capable)
+        except UsageError as error:
+            text = f"{path.name} imports {FLASH}{place}: {error}"
+            if need.sure:
+                raise UsageError(text) from None
+            self.notes.append(text)
+            return shape
+        # a worker of its own only where it would have other cards
+        offers = getattr(self._backend, "offers", None)
+        return shape if offers is None or offers(shape) == offers(capable) else capable
+
+    def _need(self, path: Path) -> Need | None:
+        if self._needs is None:
+            from pytest_remotegpu.classify.needing import Needing  # noqa: PLC0415 -- see the top
+
+            self._needs = Needing(FLASH, self._config.rootpath, folders_of(self._config)).of
+        return self._needs(path)
+
+    def _shown(self, path: Path) -> str:
+        root = self._config.rootpath
+        return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 def near_misses(

@@ -34,6 +34,7 @@ __all__ = [
     "Lists",
     "Make",
     "MakeLists",
+    "Offers",
     "Picks",
     "Prepares",
     "Price",
@@ -333,6 +334,20 @@ class Checks(Protocol):
         """Look at a shape before anything is opened.
 
         :raises UsageError: where no worker can offer it.
+        """
+
+
+@runtime_checkable
+class Offers(Protocol):
+    """A backend that has cards of several types implements this as well, beside :class:`Checks`.
+
+    So tests that some of these can't run, although nobody has said so, are given others.
+    """
+
+    def offers(self, shape: Shape) -> Sequence[str]:
+        """Give the types of card of which a worker of a shape may get any, in order.
+
+        :raises UsageError: where no worker can offer the shape.
         """
 
 

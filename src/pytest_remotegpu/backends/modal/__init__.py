@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import hashlib
 import importlib.util
 import json
 import os
 import queue
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_remotegpu.backends.base import (
     Backend,
@@ -32,15 +29,12 @@ from pytest_remotegpu.backends.base import (
     Site,
     Wanted,
 )
-from pytest_remotegpu.backends.modal import examining, rates, spec, stays, table, trouble
+from pytest_remotegpu.backends.modal import examining, ours, rates, spec, stays, table, trouble
 from pytest_remotegpu.backends.modal.losses import Losses
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError, UnreadyError, UsageError
 from pytest_remotegpu.gpu import Shape
-
-if TYPE_CHECKING:  # the command lists and ends what there is without the packages that this needs
-    from pytest_remotegpu.recipe import Recipe
 
 __all__ = ["Modal", "make"]
 
@@ -68,7 +62,6 @@ SIGNING_IN: Final = 30.0
 LAST_LINES: Final = 12
 """Lines of an image's build that are shown where it fails."""
 WIDE: Final = "200"
-NEEDS: Final = ("cloudpickle", "msgspec", "nvidia-ml-py", "pluggy", "pytest")
 PRELOAD: Final = ("torch", "numpy")
 
 
@@ -220,7 +213,7 @@ class Modal:
         self.where = f"Modal, {cards} unless marked otherwise" if cards else "Modal"
         self._named = named
         self._site = site
-        self._wanted: Wanted = site.wanted or _Plain()
+        self._wanted: Wanted = site.wanted or ours.Plain()
         self._more: dict[str, str] = {}
         self._deployed = False
         self._spare: Courier | None = None
@@ -245,6 +238,13 @@ class Modal:
         """
         spec.choose(self._named, shape)
 
+    def offers(self, shape: Shape) -> list[str]:
+        """Give the types of which a container may have any.
+
+        :raises UsageError: where none does.
+        """
+        return [card.name for card in spec.choose(self._named, shape)]
+
     def describe(self) -> list[str]:
         """Say what the containers will run in, and why that would have to be made first.
 
@@ -253,7 +253,7 @@ class Modal:
         from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
 
         recipe = self._wanted.recipe()
-        more = self._more = self._more or _more()
+        more = self._more = self._more or ours.more()
         reasons = [f"new, since {text}" for text in self._wanted.why(NAME, more)]
         notes = [f"note, {text}" for text in recipe.notes]
         return [recipes.fingerprint(recipe, more), *recipes.describe(recipe), *reasons, *notes]
@@ -300,7 +300,7 @@ class Modal:
 
         gpu = spec.cards(types, shape.count)
         recipe = self._wanted.recipe()
-        more = self._more = self._more or _more()
+        more = self._more = self._more or ours.more()
         fingerprint = environment.fingerprint or recipes.fingerprint(recipe, more)
         reasons = self._wanted.why(NAME, more)
         with self._lock:
@@ -420,7 +420,7 @@ class Modal:
 
         By the workspace's rates, where they are known by now; nobody is asked and waited for.
         """
-        names = [card.name for card in spec.choose(self._named, shape)]
+        names = self.offers(shape)
         found = table.price(names, shape.count, self._site.prices, listed=self._rates)
         after = self._idle if self.keeps else 0.0
         return replace(found or Price(None, ""), after=after, ending=ENDING)
@@ -428,36 +428,6 @@ class Modal:
 
 def _today() -> dt.date:
     return dt.datetime.now(tz=dt.UTC).date()
-
-
-def _more() -> dict[str, str]:
-    """Give what an image and its mount are made of beside the recipe, by name."""
-    found = hashlib.sha256()
-    here = Path(__file__).parents[2]
-    for path in sorted(here.rglob("*.py")):
-        found.update(f"{path.relative_to(here).as_posix()}\n".encode() + path.read_bytes())
-    return {"modal": version("modal"), "pytest-remotegpu's own code": found.hexdigest()[:8]}
-
-
-class _Plain:
-    """A far side that is equipped with this package's needs only, where nobody asks for more."""
-
-    def check(self) -> Recipe:
-        """Give the recipe."""
-        from pytest_remotegpu.recipe import Recipe  # noqa: PLC0415 -- see the top
-
-        own = tuple(f"{name}=={version(name)}" for name in NEEDS)
-        minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        return Recipe(python=minor, package=version("pytest-remotegpu"), own=own)
-
-    recipe = check
-
-    def why(self, _provider: str, _more: Mapping[str, str]) -> list[str]:
-        """Know of no other recipe."""
-        return []
-
-    def keep(self, _provider: str, _more: Mapping[str, str]) -> None:
-        """Forget it."""
 
 
 def _check_limit(site: Site) -> None:
