@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
-from pytest_remotegpu.backends.modal import container, deploying, sdk, signing, trouble
+from pytest_remotegpu.backends.modal import container, deploying, greeting, sdk, signing, trouble
 from pytest_remotegpu.backends.modal.outage import Outage, steady
 from pytest_remotegpu.backends.modal.pieces import Splitter
 from pytest_remotegpu.errors import RemoteGpuError, UsageError
@@ -47,8 +47,6 @@ MOST_WAITING: Final = 4
 """Pieces from the session that wait to be sent; then it has to wait."""
 ENDING: Final = 3.0
 """Seconds to tell the service and a container that nothing is needed any more."""
-CALL: Final = re.compile(r"fc-[A-Za-z0-9]+", re.ASCII)
-"""The id of a call, where a container has to be asked for it."""
 SECOND: Final = re.compile(re.escape(container.IDLES) + r"([\w-]{1,64})", re.ASCII)
 """Finds the name of a container that was given a call which another one had begun."""
 HAD: Final = ("InternalFailure", "FunctionTimeoutError", "OutputExpiredError")
@@ -67,9 +65,10 @@ class FailedError(Exception):
 
 
 def tell(**what: Any) -> None:
-    """Tell the session something."""
-    sys.stderr.write(f"\n{MARK}{json.dumps(what)}\n")
-    sys.stderr.flush()
+    """Tell the session something, if it is there to hear it."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"\n{MARK}{json.dumps(what)}\n")
+        sys.stderr.flush()
 
 
 def say(text: str) -> None:
@@ -236,13 +235,15 @@ class Courier:
         self._last = time.monotonic()
         self._mark = self._mark or mark
         self._number += 1
-        if mark != self._mark or int.from_bytes(number, "big") != self._number:
+        if mark != self._mark:
+            self._lose(f"the stream of container {self._container} goes on with another one's")
+        if int.from_bytes(number, "big") != self._number:
             self._lose(
-                f"the stream of container {self._container} was mended by another one or has a gap:"
+                f"the stream of container {self._container} has a gap:"
                 f" chunk {int.from_bytes(number, 'big')} came where {self._number} was due"
             )
         if kind == container.GREETING:
-            self._greet(json.loads(data))
+            self._greet(data)
         elif kind == container.NOTICE:
             self._noticed = True
             tell(notice=True)
@@ -254,18 +255,20 @@ class Courier:
             self._outward.flush()
             self._last, self._writes = time.monotonic(), False
 
-    def _greet(self, greeting: dict[str, Any]) -> None:
+    def _greet(self, data: bytes) -> None:
         """Take in a container's first words, of which the call's id counts where none is known.
 
         For what has that id is cancelled by this user's rights.
         """
         if self._heard.is_set():
             self._lose(f"container {self._container} has greeted twice")
-        self._container = str(greeting["container"])
-        if not self._call and CALL.fullmatch(str(greeting["call"])):
-            self._call = str(greeting["call"])
+        said = greeting.read(data)
+        if said is None:
+            what = f"a container greets with {data[:60]!r}"
+            raise FailedError(trouble.Trouble("infra", what, trouble.RETRY))
+        self._container, self._call = said.container, self._call or said.call
         self._heard.set()
-        tell(container=self._container, call=self._call, age=greeting.get("age", 0.0))
+        tell(container=self._container, call=self._call, age=said.age)
 
     def _lose(self, text: str) -> NoReturn:
         raise FailedError(trouble.Trouble("lost", text))
