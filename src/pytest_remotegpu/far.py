@@ -266,8 +266,6 @@ class FarSide:
             lane.expire(refused, LAST_LOOK)
         lane.start(tests, failures, last=last, following=following)
 
-    # news
-
     def pump(self, timeout: float) -> bool:
         """Take in what has come; say whether anything had.
 
@@ -427,8 +425,8 @@ class FarSide:
             lane.finish()
         if self._await_ends(began + CLOSING, everybody=True):
             return
-        lanes = [lane for lane in self._each_lane() if lane.leaves]
-        names = ", ".join(lane.worker.name for lane in lanes if lane.worker)
+        leaving = (lane.worker for lane in self._each_lane() if lane.leaves)
+        names = ", ".join(worker.name for worker in leaving if worker)
         if names:
             terminal.say(self._config, f"waiting for the end of the far session on {names}")
         self._await_ends(began + limit, everybody=False)
@@ -471,9 +469,8 @@ class FarSide:
                 if replay:
                     self.replayer.replay_ready()
         for worker in controller.living():
-            self.summary.note(
-                f"{worker.name} had not ended {grace + 1:g} s after Ctrl-C: it was cut off"
-            )
+            late = f"{worker.name} had not ended {grace + 1:g} s after Ctrl-C: it was cut off"
+            self.summary.note(late)
 
     def close(self) -> None:
         """Leave no worker behind."""
@@ -487,16 +484,13 @@ class FarSide:
             self.controller.close()
             self._pass_on_words()
             if isinstance(self.backend, Leaves):
-                found = self.backend.left()
-                self.summary.left = [
-                    (each.of, each.machine, each.until, each.sure) for each in found
-                ]
+                left = self.backend.left()
+                self.summary.left = [(it.of, it.machine, it.until, it.sure) for it in left]
         self.summary.workers = self.spending.close()
         self.summary.rents = self.spending.rents
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
-        contexts = bool(self._config.getoption("cov_context", None))
-        self.news.covered.close(contexts=contexts)
+        self.news.covered.close(contexts=bool(self._config.getoption("cov_context", None)))
         for note in self._artifacts.close():
             self.summary.note(note)
         self.summary.artifacts = self._artifacts.count

@@ -149,11 +149,10 @@ class Shipping:
         """
         if not self._ships_tree or self.snapshot is not None:
             return
-        rules = snapshot.Rules(
-            self._settings.include, self._settings.exclude, self._settings.max_upload
-        )
-        if self._settings.rev:
-            self._revision = trees.Revision(self._config.rootpath, self._settings.rev)
+        asked = self._settings
+        rules = snapshot.Rules(asked.include, asked.exclude, asked.max_upload)
+        if asked.rev:
+            self._revision = trees.Revision(self._config.rootpath, asked.rev)
             self.snapshot = self._revision.take(rules)
             self.notes += self._revision.notes
         else:
@@ -191,9 +190,8 @@ class Shipping:
         """Give a folder's files at the commit that is asked for, if it is of the same checkout."""
         if self._revision is None:
             return None
-        if (checkout := snapshot.checkout_of(self._config.rootpath)) and (
-            checkout == snapshot.checkout_of(folder)
-        ):
+        checkout = snapshot.checkout_of(self._config.rootpath)
+        if checkout and checkout == snapshot.checkout_of(folder):
             return trees.Revision(folder, self._settings.rev)
         self.notes.append(
             f"{str(folder)!r}, installed here in editable mode, is sent as it is: it is of another"
