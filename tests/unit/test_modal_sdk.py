@@ -99,3 +99,26 @@ def test_an_sdk_that_can_not_be_hardened(change: str, words: str) -> None:
     assert done.returncode == 1
     assert "UsageError" in done.stderr
     assert words in done.stderr
+
+
+def test_a_console_that_nobody_reads() -> None:
+    """Rich ends its thread by that, which is the SDK's: it could not end an app any more."""
+    program = """if True:
+        import os, sys
+        from rich.console import Console
+        from pytest_remotegpu.backends.modal import sdk
+
+        sdk.outlive_readers()
+        read, write = os.pipe()
+        os.close(read)
+        console = Console(file=os.fdopen(write, "w", buffering=1))
+        for _ in range(2):
+            console.print("a line of a container's")
+        print("alive")
+        sys.stdout.flush()
+        os._exit(0)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

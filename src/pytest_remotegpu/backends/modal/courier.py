@@ -158,6 +158,7 @@ class Courier:
                 # late, like what shows a build: few sessions deploy, and all wait for imports
                 from pytest_remotegpu.backends.modal import image  # noqa: PLC0415 -- as above
 
+                sdk.outlive_readers()
                 with modal.enable_output():
                     yield image.build(order["recipe"], modal, Path(folder), os.environ)
 

@@ -9,6 +9,7 @@ looked for before it is replaced; where it is not there, nothing starts.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import gc
 import importlib.metadata
 import importlib.util
@@ -21,7 +22,7 @@ from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["TESTED", "harden", "load", "note_calls"]
+__all__ = ["TESTED", "harden", "load", "note_calls", "outlive_readers"]
 
 Reads = Callable[[], AsyncGenerator[Any, None]]
 """Begins to read what a call gives, from the first item on."""
@@ -107,6 +108,20 @@ def harden() -> None:
             f"({error}); please report this, and install another version meanwhile: "
             "python -m pip install modal==1.6.4"
         ) from None
+
+
+def outlive_readers() -> None:
+    """Have the SDK go on where nobody reads what it prints any more.
+
+    Else its thread ends with the first line that a container logs then, and no app can be ended.
+    """
+    with contextlib.suppress(ImportError):
+        from rich.console import Console  # noqa: PLC0415 -- late: few sessions show a build
+
+        def on_broken_pipe(self: Console) -> None:  # noqa: ARG001 -- its name there
+            """Leave out the line."""
+
+        Console.on_broken_pipe = on_broken_pipe  # type: ignore[method-assign]
 
 
 def note_calls(note: Callable[[str], None], keep: Callable[[Reads], Reads]) -> None:
