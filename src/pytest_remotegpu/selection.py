@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_remotegpu import gpu, plan
-from pytest_remotegpu.candidates import folders_of
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import MarkerError, UsageError
 from pytest_remotegpu.gpu import Shape
@@ -184,6 +183,7 @@ class Fitting:
 
     def _need(self, path: Path) -> Need | None:
         if self._needs is None:
+            from pytest_remotegpu.candidates import folders_of  # noqa: PLC0415 -- see the top
             from pytest_remotegpu.classify.needing import Needing  # noqa: PLC0415 -- see the top
 
             self._needs = Needing(FLASH, self._config.rootpath, folders_of(self._config)).of
