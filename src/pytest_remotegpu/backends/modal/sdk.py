@@ -118,7 +118,7 @@ def outlive_readers() -> None:
     with contextlib.suppress(ImportError):
         from rich.console import Console  # noqa: PLC0415 -- late: few sessions show a build
 
-        def on_broken_pipe(self: Console) -> None:  # noqa: ARG001 -- its name there
+        def on_broken_pipe(self: Console) -> None:
             """Leave out the line."""
 
         Console.on_broken_pipe = on_broken_pipe  # type: ignore[method-assign]
