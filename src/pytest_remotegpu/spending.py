@@ -103,7 +103,6 @@ class Spending:
         self._share = settings.max_cost / self._processes
         self._began = began
         self._records = records
-        self._rates: dict[Shape, Rate | None] = {}
         self._bills: dict[str, Bill] = {}
         self._running: dict[Shipped, float] = {}
         self._spans: dict[Shipped, float] = {}
@@ -206,6 +205,7 @@ class Spending:
             last: dict[str, Bill] = {}
             for worker in self._workers():
                 bill = self._known(worker)
+                bill.rate = self._rate(bill.shape)
                 bill.ended = worker.ended
                 rental = worker.rental
                 bill.since = worker.started
@@ -227,9 +227,8 @@ class Spending:
         return self._bills[worker.name]
 
     def _rate(self, shape: Shape) -> Rate | None:
-        if shape not in self._rates:
-            self._rates[shape] = rate_of(self._backend, self._prices, shape)
-        return self._rates[shape]
+        """Give what is known by now: a backend may learn a price while the session runs."""
+        return rate_of(self._backend, self._prices, shape)
 
     def _spent(self, now: float) -> tuple[float, float, bool]:
         """Give what was spent so far, endings included, and what a further second costs.
