@@ -39,8 +39,11 @@ ALWAYS: Final = (
     "PYTEST_XDIST_WORKER",
     "PYTEST_XDIST_WORKER_COUNT",
     "PYTEST_XDIST_TESTRUNUID",
+    "NCCL_DEBUG",
+    "TORCH_DISTRIBUTED_DEBUG",
 )
-"""Variables that change what pytest or Python itself does or shows; they go to every far side."""
+"""Variables that change what pytest or Python itself does or shows, and how much libraries between
+cards say; they go to every far side."""
 FLAGS: Final = "bBdEIOPRsS"
 """Options of the interpreter that change what a test may see; each stands alone."""
 VALUED: Final = "WX"

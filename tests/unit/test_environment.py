@@ -20,7 +20,7 @@ from pytest_remotegpu.environment import (
 ENVIRON = {
     "HF_TOKEN": "s3cret",
     "HF_HOME": "/hf",
-    "NCCL_DEBUG": "INFO",
+    "NCCL_ALGO": "Ring",
     "nccl_debug": "x",
     "HOME": "/h",
 }
@@ -32,7 +32,7 @@ ENVIRON = {
         ([], set()),
         (["HF_TOKEN"], {"HF_TOKEN"}),
         (["HF_*"], {"HF_TOKEN", "HF_HOME"}),
-        (["NCCL_DEBUG", "HOME"], {"NCCL_DEBUG", "HOME"}),
+        (["NCCL_ALGO", "HOME"], {"NCCL_ALGO", "HOME"}),
         (["H[F]_TOKE?"], {"HF_TOKEN"}),
         (["TOKEN", "F_TOKEN", "HF_"], set()),
         (["ABSENT"], set()),
@@ -45,6 +45,9 @@ def test_only_what_is_named_is_passed_on(patterns: list[str], names: set[str]) -
 def test_what_changes_pytest_itself_always_goes() -> None:
     environ = dict.fromkeys(ALWAYS, "1") | {"PYTEST_REMOTEGPU": "local:cpu", "PATH": "/bin"}
     assert set(passed_on(environ, [])) == set(ALWAYS)
+    assert {"PYTEST_ADDOPTS", "PYTHONHASHSEED", "NCCL_DEBUG", "TORCH_DISTRIBUTED_DEBUG"} <= set(
+        ALWAYS
+    )
 
 
 def test_the_variables_are_copied() -> None:
