@@ -261,16 +261,16 @@ def test_the_cap_counts_over_the_whole_loop(start: Start) -> None:
     ini = "[pytest]\nremotegpu_prices =\n    local:cpu = 3600\n"
     slow = "import time, pytest\n@pytest.mark.gpu\ndef test_slow(): time.sleep(2)\n"
     files = {"pytest.ini": ini, "test_slow.py": slow}
-    loop = start("--remote-max-cost=22", "--remote-run-timeout=20", files=files)
+    loop = start("--remote-max-cost=30", "--remote-run-timeout=20", files=files)
     text = loop.settles()
-    assert "of at most $20.00" in text
+    assert "of at most $28.00" in text
     assert passed(text) == ["test_slow.py::test_slow"]
     loop.saves("test_slow.py", f"{slow}# a word\n")
     assert until(lambda: loop.started.process.poll() is not None, 60)
     assert loop.started.end() == 4
     last = loop.started.text.partition("test_slow.py changed")[2]
-    assert "--remote-max-cost=1" in last
-    assert "watch: --remote-max-cost=22 is reached: $" in last
+    assert "--remote-max-cost=2" in last
+    assert "watch: --remote-max-cost=30 is reached: $" in last
 
 
 def test_what_is_warm_stays_so_between_runs(
