@@ -94,6 +94,7 @@ class Site:
     :ivar ephemeral: whether what is made for this session is to end with it.
     :ivar chosen: names of the settings that are the user's own, not a default.
     :ivar wanted: what the far side is to be equipped with; ``None`` where nobody has said.
+    :ivar quiet: whether the user wants to see no more than what counts (``-q``).
     :ivar prices: what the user says of prices: USD for one GPU and an hour, by type of card or
         name of backend. A backend with prices of its own lets these stand above them.
     """
@@ -112,6 +113,7 @@ class Site:
     chosen: frozenset[str] = frozenset()
     wanted: Wanted | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
+    quiet: bool = False
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,16 @@ from pytest_remotegpu.backends.base import (
     Site,
     Wanted,
 )
-from pytest_remotegpu.backends.modal import examining, ours, rates, spec, stays, table, trouble
+from pytest_remotegpu.backends.modal import (
+    building,
+    examining,
+    ours,
+    rates,
+    spec,
+    stays,
+    table,
+    trouble,
+)
 from pytest_remotegpu.backends.modal.losses import Losses
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
@@ -99,11 +108,13 @@ class Courier(StdioChannel):
                 elif line.strip():
                     self._errors += line
                     del self._errors[: -(2**14)]
-                    self._backend.tell(line.decode("utf-8", "replace").rstrip(), build=True)
+                    self._backend.build.line(line.decode("utf-8", "replace").rstrip())
+        self._backend.build.end(self)
         self._settled.set()
 
     def _hear(self, said: dict[str, Any]) -> None:
         self._stay.hear(said, time.monotonic(), time.time())
+        self._backend.build.hear(self, said)
         if "asked" in said:
             self._backend.asked(time.monotonic())
         elif "end" in said:
@@ -227,6 +238,8 @@ class Modal:
         self._noted = False
         self._asked = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        every = building.interval(self._variables)
+        self.build = building.Building(self.tell, every=every, quiet=site.quiet)
         self._lock = threading.Lock()
 
     # what the session asks for
@@ -373,13 +386,14 @@ class Modal:
         """Take note that a container of the environment has started."""
         self._deployed = True
 
-    def tell(self, text: str, *, build: bool = False) -> None:
+    def tell(self, text: str) -> None:
         """Keep a line for the user."""
-        self._lines.put(f"  {text}" if build else text)
+        self._lines.put(text)
 
     def told(self) -> list[str]:
         """Give the lines that have come since the last call."""
         lines = []
+        self.build.look(time.monotonic())
         with contextlib.suppress(queue.Empty):
             while True:
                 lines.append(self._lines.get_nowait())

@@ -154,16 +154,18 @@ class Courier:
         with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
 
             @contextlib.contextmanager
-            def described() -> Iterator[Any]:
+            def described(why: str) -> Iterator[Any]:
                 # late, like what shows a build: few sessions deploy, and all wait for imports
                 from pytest_remotegpu.backends.modal import image  # noqa: PLC0415 -- as above
 
                 sdk.outlive_readers()
+                tell(builds=why)
                 with modal.enable_output():
                     yield image.build(order["recipe"], modal, Path(folder), os.environ)
+                tell(builds="")
 
             if order["ephemeral"]:
-                with described() as made:
+                with described(deploying.why(order)) as made:
                     return deploying.temporary(modal, order, made, self._until)
             found = deploying.prepared(modal, order, described, say)
             found.hydrate()  # which asks for the options of this run

@@ -35,6 +35,7 @@ __all__ = [
     "options",
     "prepared",
     "temporary",
+    "why",
 ]
 
 PREFIX: Final = "rgpu-"
@@ -87,14 +88,15 @@ def options(gpu: str, seconds: int, workers: int, idle: float) -> dict[str, Any]
 def prepared(
     modal: Any,
     order: Mapping[str, Any],
-    image: Callable[[], AbstractContextManager[Any]],
+    image: Callable[[str], AbstractContextManager[Any]],
     say: Callable[[str], None],
 ) -> Any:
     """Give the function to call, deployed if it was not.
 
     :param order: of the courier: ``app``, ``gpu``, ``seconds``, ``workers``, ``idle``,
         ``secrets``, ``volumes``, ``ephemeral``, ``reason``.
-    :param image: describes the image; open for as long as that is built.
+    :param image: is told why there has to be an app, and describes its image; open for as long as
+        that is built.
     :param say: tells the user something.
     """
     found = _deployed(modal, order["app"])
@@ -102,13 +104,21 @@ def prepared(
         with _alone(order["app"], say):
             found = _deployed(modal, order["app"])
             if found is None:
-                why = order["reason"] or "this environment was never deployed"
-                say(f"deploys {order['app']}: {why}")
-                with image() as described:
+                with image(why(order)) as described:
                     app_of(modal, order, described)[0].deploy(name=order["app"])
                 say(f"deployed {order['app']}")
                 found = modal.Function.from_name(order["app"], FUNCTION)
     return chosen(found, order)
+
+
+def why(order: Mapping[str, Any]) -> str:
+    """Say what is built, and why; ``reason`` in an order is how the environment has changed."""
+    found = order["reason"]
+    if not found and order["ephemeral"]:
+        found = "--remote-ephemeral leaves none for a second session"
+    elif not found and "," in order["gpu"]:
+        found = f"none was deployed yet for {order['gpu']}"
+    return f"builds {order['app']}, since {found or 'it was never deployed'}"
 
 
 def _deployed(modal: Any, app: str) -> Any:
