@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
 from loopback import LoopbackModal
-from session.running import Started, run, said
+from session.running import Started, run, said, until
 
 T4 = "--remote=modal:T4"
 ONE = "import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n"
@@ -67,3 +71,64 @@ def test_an_interval_that_is_none(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*REMOTEGPU_PROGRESS='often' is no number of seconds*"])
     assert not service.calls
+
+
+# ends in the midst of it
+
+
+def couriers(session: Started) -> list[int]:
+    """List the couriers of a session, which is gone or not."""
+    return [
+        pid
+        for pid in session.living()
+        if b"modal.courier" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+@pytest.mark.parametrize("ephemeral", [False, True], ids=["deployed", "ephemeral"])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_who_ends_a_session_that_builds_waits_for_nothing(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,
+    monkeypatch: pytest.MonkeyPatch,
+    how: signal.Signals,
+    ephemeral: bool,
+) -> None:
+    """Neither processes, nor locks, nor files of it stay, and the next session builds."""
+    caches, temporary = pytester.mkdir("caches"), pytester.mkdir("temporary")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(caches))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    service.faults.slow_build = {STEP: 300.0}
+    pytester.makepyfile(ONE)
+    with Started(pytester, T4, *["--remote-ephemeral"] * ephemeral) as session:
+        session.wait_for(STEP)
+        session.process.send_signal(how)
+        assert until(lambda: session.process.poll() is not None, 12)
+        assert until(lambda: not session.living(), 8)
+        session.end()
+        text = session.text
+    if how != signal.SIGKILL:
+        assert "was still being built: no machine is rented" in text
+        assert "left running: nothing" in text
+    assert list(caches.glob("pytest-remotegpu/deploying/*")) == []
+    assert not list(temporary.glob("remotegpu-*"))
+    assert not service.calls
+    if ephemeral and how != signal.SIGKILL:
+        assert not any(app.live for app in service.apps)
+
+
+def test_a_courier_that_is_killed_while_it_builds(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    """Its tests are errors with that for a reason; the next session finds no lock in its way."""
+    service.faults.slow_build = {STEP: SLOW}
+    pytester.makepyfile(ONE)
+    with Started(pytester, T4) as session:
+        session.wait_for(STEP)
+        (courier,) = couriers(session)
+        os.kill(courier, signal.SIGKILL)
+        assert session.end() == 1
+        assert "ended with signal 9" in session.text
+        assert "left running: nothing" in session.text
+    run(pytester, T4).assert_outcomes(passed=1)
+    assert len(service.deploys) == 1

@@ -9,18 +9,13 @@ import contextlib
 import hashlib
 import os
 import re
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.modal import container
-from pytest_remotegpu.errors import UsageError
-
-if sys.platform != "win32":
-    import fcntl
+from pytest_remotegpu.backends.modal.alone import alone
 
 __all__ = [
     "CLAIMS",
@@ -90,6 +85,7 @@ def prepared(
     order: Mapping[str, Any],
     image: Callable[[str], AbstractContextManager[Any]],
     say: Callable[[str], None],
+    held: contextlib.ExitStack,
 ) -> Any:
     """Give the function to call, deployed if it was not.
 
@@ -98,16 +94,18 @@ def prepared(
     :param image: is told why there has to be an app, and describes its image; open for as long as
         that is built.
     :param say: tells the user something.
+    :param held: keeps others of this user from deploying it meanwhile.
     """
     found = _deployed(modal, order["app"])
     if found is None:
-        with _alone(order["app"], say):
-            found = _deployed(modal, order["app"])
-            if found is None:
-                with image(why(order)) as described:
-                    app_of(modal, order, described)[0].deploy(name=order["app"])
-                say(f"deployed {order['app']}")
-                found = modal.Function.from_name(order["app"], FUNCTION)
+        waits = f"waits for another worker, which deploys {order['app']}"
+        held.enter_context(alone(order["app"], os.environ, lambda: say(waits)))
+        found = _deployed(modal, order["app"])
+    if found is None:
+        with image(why(order)) as described:
+            app_of(modal, order, described)[0].deploy(name=order["app"])
+        say(f"deployed {order['app']}")
+        found = modal.Function.from_name(order["app"], FUNCTION)
     return chosen(found, order)
 
 
@@ -131,38 +129,27 @@ def _deployed(modal: Any, app: str) -> Any:
     return found
 
 
-@contextlib.contextmanager
-def _alone(app: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Let one courier of this user deploy an app; others wait until it has."""
-    if sys.platform == "win32":
-        yield
-        return
-    path = Path(tempfile.gettempdir(), f"remotegpu-deploying-{os.getuid()}-{app}")
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise UsageError(
-            f"{str(path)!r}, which keeps two sessions from deploying {app} at once, can't be "
-            f"opened ({error.strerror}); remove it, or name another folder in TMPDIR"
-        ) from None
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waits for another worker, which deploys {app}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
-def temporary(modal: Any, order: Mapping[str, Any], image: Any, until: contextlib.ExitStack) -> Any:
+def temporary(
+    modal: Any,
+    order: Mapping[str, Any],
+    image: Any,
+    until: contextlib.ExitStack,
+    break_off: Callable[[Any], None],
+) -> Any:
     """Give the function of an app that is there for as long as this process.
 
-    :param until: ends the app.
+    :param until: ends the app. :param break_off: ends it where it is still being built.
     """
     app, function = app_of(modal, order, image)
+    built = threading.Event()
+
+    def end_early() -> None:
+        if not built.is_set():
+            break_off(app)
+
+    until.callback(end_early)
     until.enter_context(app.run())
+    built.set()
     return chosen(function, order)
 
 
