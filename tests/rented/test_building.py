@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -71,6 +72,41 @@ def test_an_interval_that_is_none(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*REMOTEGPU_PROGRESS='often' is no number of seconds*"])
     assert not service.calls
+
+
+# how long it takes
+
+
+def start_of(pytester: pytest.Pytester, record: Path) -> dict[str, float]:
+    """Run with a record, and give the seconds of each phase of the worker."""
+    result = run(pytester, T4, f"--remote-json={record}", "--remote-timeline")
+    result.assert_outcomes(passed=1)
+    data = json.loads(record.read_text())
+    assert [each["name"] for each in data["phases"]["here"]] == ["collection here", "snapshot"]
+    (worker,) = data["workers"]
+    for each in worker["phases"]:
+        row = f"{worker['name']} *{each['start']:.3f} s *{each['seconds']:.3f} s  {each['name']}"
+        result.stdout.fnmatch_lines_random([row])
+    return {each["name"]: each["seconds"] for each in worker["phases"]}
+
+
+def test_each_part_of_a_start_is_measured_apart(
+    pytester: pytest.Pytester, service: LoopbackModal, tmp_path: Path
+) -> None:
+    """In the second session, which finds all that, they are 0 or left out."""
+    service.faults.slow_build = {STEP: 2.0}
+    service.faults.start_delay = 1.5
+    pytester.makepyfile(ONE)
+    cold = start_of(pytester, tmp_path / "run.json")
+    assert cold["image and app"] >= 2.0
+    assert cold["container start"] >= 1.5
+    assert cold["files"] > 0
+    assert {"service", "hello", "process", "files and their imports", "tests"} <= set(cold)
+    warm = start_of(pytester, tmp_path / "run.json")
+    assert "image and app" not in warm
+    assert "files" not in warm
+    assert warm["container start"] == 0
+    assert {"service", "hello", "process", "files and their imports", "tests"} <= set(warm)
 
 
 # ends in the midst of it

@@ -194,12 +194,14 @@ class Rental:
 
     What comes before it is asked for, such as the build of an image, is not paid for.
 
+    :ivar builds: when what it needs began to be built, where that was not there.
     :ivar asked: when it was asked for. :ivar began: when it began, once it has said so.
     :ivar machine: what it is called; workers with the same one follow each other on it.
     :ivar had: whether there was one, although it has said nothing.
     :ivar stays: whether it is paid for after the stream has ended, too; not if it is gone.
     """
 
+    builds: float | None = None
     asked: float | None = None
     began: float | None = None
     machine: str = ""
