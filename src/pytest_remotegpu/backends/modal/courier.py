@@ -76,6 +76,11 @@ def say(text: str) -> None:
     tell(say=text)
 
 
+def show(page: str) -> None:
+    """Tell where the service shows what is asked for."""
+    tell(page=page)
+
+
 class Courier:
     """One call of the function, and what goes both ways.
 
@@ -164,8 +169,8 @@ class Courier:
 
             if order["ephemeral"]:
                 with described() as made:
-                    return deploying.temporary(modal, order, made, self._until)
-            found = deploying.prepared(modal, order, described, say)
+                    return deploying.temporary(modal, order, made, self._until, show)
+            found = deploying.prepared(modal, order, described, say, show)
             found.hydrate()  # which asks for the options of this run
             return found
 
