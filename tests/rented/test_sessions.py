@@ -98,7 +98,8 @@ def test_it_says_where_the_service_shows_it(
     pytester.makepyfile(**modules)
     text = said(run(pytester, T4, "--remote-workers=2", *more))
     apps = {app.id for app in service.world.apps.values() if app.name.startswith("rgpu-")}
-    lines = re.findall(r"^remote: rgpu-\w+ is shown at https://modal\.com/id/(.*)$", text, re.M)
+    pattern = r"^remote: rgpu-\w+ is shown at https://modal\.com/id/(.*)$"
+    lines = re.findall(pattern, text, re.MULTILINE)
     assert len(service.calls) == 2
     assert sorted(lines) == sorted(apps)
     assert len(apps) == (2 if more else 1)

@@ -110,11 +110,9 @@ class Courier(StdioChannel):
         elif "end" in said:
             self._end, self.preempted = said, said["end"] == "preempted"
         elif "say" in said:
-            self._backend.tell(said["say"])
+            self._backend.tell(said["say"], head="head" in said)
         elif "rates" in said:
             self._backend.take_rates(said["rates"], said["workspace"])
-        elif "page" in said:
-            self._backend.tell(f"{self._stay.app} is shown at {said['page']}", head=True)
         elif "notice" in said:
             self.on_notice()
         elif "ended" in said:

@@ -76,9 +76,9 @@ def say(text: str) -> None:
     tell(say=text)
 
 
-def show(page: str) -> None:
-    """Tell where the service shows what is asked for."""
-    tell(page=page)
+def say_above(text: str) -> None:
+    """Tell the user something that belongs to the header."""
+    tell(say=text, head=True)
 
 
 class Courier:
@@ -169,8 +169,8 @@ class Courier:
 
             if order["ephemeral"]:
                 with described() as made:
-                    return deploying.temporary(modal, order, made, self._until, show)
-            found = deploying.prepared(modal, order, described, say, show)
+                    return deploying.temporary(modal, order, made, self._until, say_above)
+            found = deploying.prepared(modal, order, described, say, say_above)
             found.hydrate()  # which asks for the options of this run
             return found
 

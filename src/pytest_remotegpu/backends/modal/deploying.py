@@ -90,15 +90,15 @@ def prepared(
     order: Mapping[str, Any],
     image: Callable[[], AbstractContextManager[Any]],
     say: Callable[[str], None],
-    page: Callable[[str], None],
+    say_above: Callable[[str], None],
 ) -> Any:
     """Give the function to call, deployed if it was not.
 
     :param order: of the courier: ``app``, ``gpu``, ``seconds``, ``workers``, ``idle``,
         ``secrets``, ``volumes``, ``ephemeral``, ``reason``.
     :param image: describes the image; open for as long as that is built.
-    :param say: tells the user something.
-    :param page: is told, from a thread, where the service shows the app, if ``shows`` asks for it.
+    :param say: tells the user something. :param say_above: the same of what belongs to the header:
+        where the service shows the app, from a thread, if the order's ``shows`` asks for that.
     """
     found = _deployed(modal, order["app"])
     if found is None:
@@ -112,13 +112,13 @@ def prepared(
                 say(f"deployed {order['app']}")
                 found = modal.Function.from_name(order["app"], FUNCTION)
     if order["shows"]:  # beside the call, which need not wait for that
-        threading.Thread(target=_show, args=(modal, order["app"], page), daemon=True).start()
+        threading.Thread(target=_show, args=(modal, order["app"], say_above), daemon=True).start()
     return chosen(found, order)
 
 
-def _show(modal: Any, app: str, page: Callable[[str], None]) -> None:
+def _show(modal: Any, app: str, say_above: Callable[[str], None]) -> None:
     with contextlib.suppress(Exception):  # it is nothing that a test depends on
-        page(modal.App.lookup(app).get_dashboard_url())
+        say_above(f"{app} is shown at {modal.App.lookup(app).get_dashboard_url()}")
 
 
 def _deployed(modal: Any, app: str) -> Any:
@@ -161,15 +161,15 @@ def temporary(
     order: Mapping[str, Any],
     image: Any,
     until: contextlib.ExitStack,
-    page: Callable[[str], None],
+    say_above: Callable[[str], None],
 ) -> Any:
     """Give the function of an app that is there for as long as this process.
 
-    :param until: ends the app. :param page: is told where the service shows it.
+    :param until: ends the app. :param say_above: is told where the service shows it.
     """
     app, function = app_of(modal, order, image)
     until.enter_context(app.run())
-    page(app.get_dashboard_url())
+    say_above(f"{order['app']} is shown at {app.get_dashboard_url()}")
     return chosen(function, order)
 
 
