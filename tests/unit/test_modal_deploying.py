@@ -61,7 +61,7 @@ def test_a_strange_thing_in_the_place_of_the_lock_is_named(
     lock = tmp_path / f"remotegpu-deploying-{os.getuid()}-an-app"
     lock.mkdir()
     with pytest.raises(UsageError) as caught:
-        prepared(modal, {"app": "an-app"}, contextlib.nullcontext, lambda _text: None)
+        prepared(modal, {"app": "an-app"}, contextlib.nullcontext, print, print)
     assert str(lock) in str(caught.value)
     assert "Is a directory" in str(caught.value)
     assert "TMPDIR" in str(caught.value)

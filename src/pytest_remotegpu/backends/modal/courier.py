@@ -76,6 +76,11 @@ def say(text: str) -> None:
     tell(say=text)
 
 
+def say_above(text: str) -> None:
+    """Tell the user something that belongs to the header."""
+    tell(say=text, head=True)
+
+
 class Courier:
     """One call of the function, and what goes both ways.
 
@@ -164,8 +169,8 @@ class Courier:
 
             if order["ephemeral"]:
                 with described() as made:
-                    return deploying.temporary(modal, order, made, self._until)
-            found = deploying.prepared(modal, order, described, say)
+                    return deploying.temporary(modal, order, made, self._until, say_above)
+            found = deploying.prepared(modal, order, described, say, say_above)
             found.hydrate()  # which asks for the options of this run
             return found
 

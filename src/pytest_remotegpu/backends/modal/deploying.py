@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -89,13 +90,15 @@ def prepared(
     order: Mapping[str, Any],
     image: Callable[[], AbstractContextManager[Any]],
     say: Callable[[str], None],
+    say_above: Callable[[str], None],
 ) -> Any:
     """Give the function to call, deployed if it was not.
 
     :param order: of the courier: ``app``, ``gpu``, ``seconds``, ``workers``, ``idle``,
         ``secrets``, ``volumes``, ``ephemeral``, ``reason``.
     :param image: describes the image; open for as long as that is built.
-    :param say: tells the user something.
+    :param say: tells the user something. :param say_above: the same of what belongs to the header:
+        where the service shows the app, from a thread, if the order's ``shows`` asks for that.
     """
     found = _deployed(modal, order["app"])
     if found is None:
@@ -108,7 +111,14 @@ def prepared(
                     app_of(modal, order, described)[0].deploy(name=order["app"])
                 say(f"deployed {order['app']}")
                 found = modal.Function.from_name(order["app"], FUNCTION)
+    if order["shows"]:  # beside the call, which need not wait for that
+        threading.Thread(target=_show, args=(modal, order["app"], say_above), daemon=True).start()
     return chosen(found, order)
+
+
+def _show(modal: Any, app: str, say_above: Callable[[str], None]) -> None:
+    with contextlib.suppress(Exception):  # it is nothing that a test depends on
+        say_above(f"{app} is shown at {modal.App.lookup(app).get_dashboard_url()}")
 
 
 def _deployed(modal: Any, app: str) -> Any:
@@ -146,13 +156,20 @@ def _alone(app: str, say: Callable[[str], None]) -> Iterator[None]:
         os.close(lock)
 
 
-def temporary(modal: Any, order: Mapping[str, Any], image: Any, until: contextlib.ExitStack) -> Any:
+def temporary(
+    modal: Any,
+    order: Mapping[str, Any],
+    image: Any,
+    until: contextlib.ExitStack,
+    say_above: Callable[[str], None],
+) -> Any:
     """Give the function of an app that is there for as long as this process.
 
-    :param until: ends the app.
+    :param until: ends the app. :param say_above: is told where the service shows it.
     """
     app, function = app_of(modal, order, image)
     until.enter_context(app.run())
+    say_above(f"{order['app']} is shown at {app.get_dashboard_url()}")
     return chosen(function, order)
 
 
