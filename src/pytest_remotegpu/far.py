@@ -17,7 +17,7 @@ import pytest
 
 from pytest_remotegpu import selection, terminal
 from pytest_remotegpu.advice import Refusal
-from pytest_remotegpu.backends.base import Backend, Environment, Leaves, Prepares, Tells
+from pytest_remotegpu.backends.base import Backend, Environment, Heading, Leaves, Prepares, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Said, Worker
@@ -291,7 +291,7 @@ class FarSide:
     def _pass_on_words(self) -> None:
         if isinstance(self.backend, Tells):
             for text in self.backend.told():
-                terminal.say(self._config, text)
+                (terminal.head if isinstance(text, Heading) else terminal.say)(self._config, text)
 
     def _turn(self) -> None:
         for lane in self.lanes.values():

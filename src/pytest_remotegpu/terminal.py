@@ -27,6 +27,7 @@ __all__ = [
     "LiveOutput",
     "begin_line",
     "debug",
+    "head",
     "make_way",
     "say",
     "write_summary",
@@ -132,6 +133,16 @@ def say(config: pytest.Config, text: str, head: str = "remote") -> None:
         begin_line(config)
         reporter.write_line(f"{head}: {text}")
         reporter.flush()  # what is waited for must be seen meanwhile, in a pipe too
+
+
+def head(config: pytest.Config, text: str) -> None:
+    """Write a line that belongs to the header, and could not be known when that was written.
+
+    Where there is no header, as with ``-q`` and in the processes of pytest-xdist, nothing is.
+    """
+    shown = config.get_verbosity() >= 0 and not config.getoption("no_header", False)
+    if text and shown and not hasattr(config, "workerinput"):
+        say(config, text)
 
 
 def begin_line(config: pytest.Config) -> None:

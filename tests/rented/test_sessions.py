@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -107,6 +108,25 @@ def test_a_list_of_cards_of_a_known_environment(
     assert text.count("-h100-l4, since none was deployed yet for H100,L4") == 1
     assert "builds" not in said(run(pytester, "--remote=modal:H100,L4"))
     assert len(service.deploys) == 2
+
+
+@pytest.mark.parametrize("more", [(), ("--remote-ephemeral",)])
+def test_it_says_where_the_service_shows_it(
+    pytester: pytest.Pytester, service: LoopbackModal, more: tuple[str, ...]
+) -> None:
+    """Once for an app, whoever asks for containers of it; not where no header is wanted."""
+    modules = {f"test_{letter}": THREE for letter in "ab"}
+    pytester.makepyfile(**modules)
+    text = said(run(pytester, T4, "--remote-workers=2", *more))
+    apps = {app.id for app in service.world.apps.values() if app.name.startswith("rgpu-")}
+    pattern = r"^remote: rgpu-\w+ is shown at https://modal\.com/id/(.*)$"
+    lines = re.findall(pattern, text, re.MULTILINE)
+    assert len(service.calls) == 2
+    assert sorted(lines) == sorted(apps)
+    assert len(apps) == (2 if more else 1)
+    assert text.index("is shown at") < text.index("= FAILURES =")
+    if not more:
+        assert "is shown at" not in said(run(pytester, T4, "-q"))
 
 
 def test_another_environment_of_the_workspace(

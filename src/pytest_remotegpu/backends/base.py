@@ -29,6 +29,7 @@ __all__ = [
     "Examines",
     "Finding",
     "Follows",
+    "Heading",
     "Leaves",
     "Left",
     "Lists",
@@ -395,6 +396,12 @@ class Prepares(Protocol):
 
     def close(self) -> None:
         """End what was begun and not used."""
+
+
+class Heading(str):
+    """A line that belongs to the header of a session: it is not shown where that is not."""
+
+    __slots__ = ()
 
 
 @runtime_checkable

@@ -24,6 +24,7 @@ from pytest_remotegpu.backends.base import (
     Channel,
     Environment,
     Finding,
+    Heading,
     Left,
     Price,
     Site,
@@ -120,7 +121,7 @@ class Courier(StdioChannel):
         elif "end" in said:
             self._end, self.preempted = said, said["end"] == "preempted"
         elif "say" in said:
-            self._backend.tell(said["say"])
+            self._backend.tell(said["say"], head="head" in said)
         elif "rates" in said:
             self._backend.take_rates(said["rates"], said["workspace"])
         elif "notice" in said:
@@ -236,6 +237,7 @@ class Modal:
         self.stays: list[stays.Stay] = []
         self._abandoned: list[tuple[str, str, str]] = []
         self._noted = False
+        self._shown: set[str] = set()
         self._asked = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         every = building.interval(self._variables)
@@ -322,6 +324,9 @@ class Modal:
         for note in recipe.notes if reasons and first else ():
             self.tell(note)
         app = deploying.name_of(fingerprint, gpu)
+        with self._lock:
+            shows = app not in self._shown
+            self._shown.add(app)
         limit = self._site.run_limit or RUN_LIMIT
         return {
             "app": app,
@@ -346,6 +351,7 @@ class Modal:
             "preload": [*PRELOAD, *self._site.preload],
             "secrets": list(recipe.secrets),
             "volumes": {volume.path: (volume.name, volume.read_only) for volume in recipe.volumes},
+            "shows": shows,
             "reason": "; ".join(reasons),
             "recipe": recipes.encode(recipe),
         }
@@ -386,9 +392,12 @@ class Modal:
         """Take note that a container of the environment has started."""
         self._deployed = True
 
-    def tell(self, text: str) -> None:
-        """Keep a line for the user."""
-        self._lines.put(text)
+    def tell(self, text: str, *, head: bool = False) -> None:
+        """Keep a line for the user.
+
+        :param head: whether it is for the header.
+        """
+        self._lines.put(Heading(text) if head else text)
 
     def told(self) -> list[str]:
         """Give the lines that have come since the last call."""

@@ -29,6 +29,7 @@ __all__ = [
     "name_of",
     "options",
     "prepared",
+    "show",
     "temporary",
     "why",
 ]
@@ -109,6 +110,19 @@ def prepared(
     return chosen(found, order)
 
 
+def show(modal: Any, app: str, say_above: Callable[[str], None]) -> None:
+    """Tell where the service shows an app, from a thread: a call need not wait for that.
+
+    :param say_above: tells the user what belongs to the header.
+    """
+
+    def look() -> None:
+        with contextlib.suppress(Exception):  # it is nothing that a test depends on
+            say_above(f"{app} is shown at {modal.App.lookup(app).get_dashboard_url()}")
+
+    threading.Thread(target=look, daemon=True).start()
+
+
 def why(order: Mapping[str, Any]) -> str:
     """Say what is built, and why; ``reason`` in an order is how the environment has changed."""
     found = order["reason"]
@@ -135,8 +149,8 @@ def temporary(
     image: Any,
     until: contextlib.ExitStack,
     break_off: Callable[[Any], None],
-) -> Any:
-    """Give the function of an app that is there for as long as this process.
+) -> tuple[Any, Any]:
+    """Give an app that is there for as long as this process, and its function.
 
     :param until: ends the app. :param break_off: ends it where it is still being built.
     """
@@ -150,7 +164,7 @@ def temporary(
     until.callback(end_early)
     until.enter_context(app.run())
     built.set()
-    return chosen(function, order)
+    return app, chosen(function, order)
 
 
 def chosen(function: Any, order: Mapping[str, Any]) -> Any:

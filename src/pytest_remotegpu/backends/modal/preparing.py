@@ -66,12 +66,20 @@ class Preparing:
         self._held.close()
 
     def _found(self) -> Any:
-        if self._order["ephemeral"]:
-            with self._described(deploying.why(self._order)) as made:
-                return deploying.temporary(self._modal, self._order, made, self._until, _break_off)
-        found = deploying.prepared(self._modal, self._order, self._described, self._say, self._held)
+        modal, order = self._modal, self._order
+        if order["ephemeral"]:
+            with self._described(deploying.why(order)) as made:
+                app, found = deploying.temporary(modal, order, made, self._until, _break_off)
+            self._say_above(f"{order['app']} is shown at {app.get_dashboard_url()}")
+            return found
+        found = deploying.prepared(modal, order, self._described, self._say, self._held)
+        if order["shows"]:
+            deploying.show(modal, order["app"], self._say_above)
         found.hydrate()  # which asks for the options of this run
         return found
+
+    def _say_above(self, text: str) -> None:
+        self._tell(say=text, head=True)
 
     def _say(self, text: str) -> None:
         self._tell(say=text)
