@@ -28,7 +28,9 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.control import Control, header, show_summary
 from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.grown import FarError
 from pytest_remotegpu.inplace import artifacts_root, count_files, has_run, require_gpu
 from pytest_remotegpu.news import KIND, REFUSAL, UNLOADABLE, failed_collection
 from pytest_remotegpu.onebyone import OneByOne
@@ -47,6 +49,8 @@ GIVEN: Final = "remotegpu"
 """The key of our data in ``workerinput`` and ``workeroutput``."""
 MARKED: Final = "remotegpu_marked"
 """An attribute of the reports of tests that ask for a GPU, where ``--gpu-required`` counts them."""
+CRASH: Final = "remotegpu_crash"
+"""An attribute of the reports of errors that came up while the far side collected: their place."""
 SETTLING: Final = 1.0
 """Seconds in which a process is told of one Ctrl-C, by the terminal and by the hub."""
 ORPHANED: Final = 3.0
@@ -114,6 +118,26 @@ class Node(Control):
     def _artifacts_root(self) -> Path:
         return self._kept
 
+    def _far_side(self, session: pytest.Session) -> FarSide:
+        far = super()._far_side(session)
+        far.replayer.unknown = [] if far.replayer.unknown is None else far.replayer.unknown
+        return far
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        """Have the hub end the session where the far side can't collect for it."""
+        try:
+            return (yield from super().pytest_collection(session))
+        except pytest.UsageError as error:
+            if self._gathering is None or self._gathering.refusal is not error:
+                raise
+            self._report_refusal(str(error))
+            return True
+
+    def _report_refusal(self, text: str) -> None:
+        report = failed_collection("", text, REFUSAL)
+        self._config.hook.pytest_collectreport(report=report)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find out what goes where; the hub ends the session for an ill-formed mark."""
@@ -123,8 +147,7 @@ class Node(Control):
         except UsageError as error:
             self._usage = str(error)
             self.shapes = [Shape() for _ in session.items]
-            report = failed_collection("", self._usage, REFUSAL)
-            self._config.hook.pytest_collectreport(report=report)
+            self._report_refusal(self._usage)
 
     def pytest_report_collectionfinish(self) -> list[str]:  # type: ignore[override]
         """Leave that out: nobody sees it."""
@@ -141,10 +164,11 @@ class Node(Control):
                 self._looped.set()
 
     def _loop(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        if self._gathering is not None and not self._usage:
+            self._gathering.settle()
         if all(shape is None for shape in self.shapes):
             return (yield)
         far = self._begin_far(session)
-        far.replayer.unknown = []
         far.summary.worst = far.spending.worst = self._expected.worst
         sender = self._shipping.sender
         far.spending.succeed({each for each in self.shapes if each}, sender.gone, sender.ends)
@@ -170,9 +194,13 @@ class Node(Control):
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
+    def pytest_report_to_serializable(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> Generator[None, Any, Any]:
         """Make a report fit for pytest-xdist, which ends the session over what it can't carry."""
         data = yield
+        if isinstance(report.longrepr, FarError):
+            data[CRASH] = report.longrepr.crash
         return carriable(data)
 
     @pytest.hookimpl(tryfirst=True)
@@ -324,11 +352,15 @@ class Hub:
             self._summary.note(clear(folder, ids))
         self._cleared.add(folder)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Take note of errors that came up far away, or that make the session a wrong one.
 
         :raises UsageError: for the latter, before any test has been reported.
         """
+        crash = getattr(report, CRASH, None)
+        if crash is not None:
+            report.longrepr = FarError(str(report.longrepr), crash)  # type: ignore[assignment]
         kind = getattr(report, KIND, "")
         if kind in {REFUSAL, UNLOADABLE} and not self._reports:
             raise pytest.UsageError(str(report.longrepr))

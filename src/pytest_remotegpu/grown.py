@@ -161,14 +161,22 @@ class FarItem(_Objectless, pytest.Item):
 class FarError:
     """The error of a collection there, as pytest shows one of its own.
 
-    :ivar reprcrash: what the short summary is made of, where there is anything.
+    :param crash: path, line and message, where the error has any.
+    :ivar reprcrash: the same; the short summary is made of it.
     """
 
-    def __init__(self, outcome: nodes.Outcome) -> None:
-        self._text = from_text(outcome.text)
-        if outcome.crash is not None:
-            path, lineno, message = outcome.crash
-            self.reprcrash = _Crash(from_text(path), lineno, from_text(message))
+    def __init__(self, text: str, crash: tuple[str, int, str] | None = None) -> None:
+        self._text = text
+        self.crash = crash
+        if crash is not None:
+            self.reprcrash = _Crash(*crash)
+
+    @classmethod
+    def of(cls, outcome: nodes.Outcome) -> FarError:
+        """Make it of what was told."""
+        crash = outcome.crash
+        place = crash and (from_text(crash[0]), crash[1], from_text(crash[2]))
+        return cls(from_text(outcome.text), place)
 
     def __str__(self) -> str:
         return self._text
@@ -190,7 +198,7 @@ def report_of(collector: FarFile | FarClass) -> pytest.CollectReport | None:
     outcome = collector.outcome
     if outcome is None:
         return None
-    longrepr: Any = FarError(outcome)
+    longrepr: Any = FarError.of(outcome)
     if outcome.outcome == "skipped" and outcome.crash is not None:
         path, lineno, reason = outcome.crash
         longrepr = (from_text(path), lineno, from_text(reason))
