@@ -166,15 +166,23 @@ class Control:
         """
         if self._config.get_verbosity() < 0:
             rents = isinstance(self._backend, Prices) and not self._runs_nothing
-            return [f"remote: {text}" for text in self._cost_lines()] if rents else []
+            costs = self._cost_lines() if rents else []
+            return [*(f"remote: {text}" for text in costs), *self._unseen_lines()]
         lines = [f"remote: {plan.counts(self.shapes)}"] if self._backend is not None else []
         if not self._settings.plan:
             lines += [f"remote: {text}" for text in self._cost_lines()]
         if self._fitting is not None:
             lines += [f"remote: {text}" for text in self._fitting.notes]
+        lines += self._unseen_lines()
         return lines + [
             f"remote: {text}" for text in selection.near_misses(items, self.shapes, self._settings)
         ]
+
+    def _unseen_lines(self) -> list[str]:
+        """Name the files whose tests nobody knows, since no machine is rented for a look."""
+        files = [] if self._gathering is None else self._gathering.unseen
+        why = "it can't be imported here, and no machine is rented for that alone"
+        return [f"remote: not collected: {file} ({why})" for file in files]
 
     def _forecast(self) -> Forecast:
         """Say the most that this session can cost.

@@ -205,13 +205,12 @@ class Gathering:
         if tree is None:
             why = gatherer.why_not(path, self._far_side(self._session).backend.name)
             file.outcome = nodes.Outcome("failed", to_text(why))
-            file.grown = True
-            return
-        try:
-            grow(file, tree)
-        except ProtocolError as error:
-            file.outcome = nodes.Outcome("failed", to_text(str(error)))
-            file.grown = True
+        else:
+            try:
+                grow(file, tree)
+            except ProtocolError as error:
+                file.outcome = nodes.Outcome("failed", to_text(str(error)))
+        file.grown = True
         if file.outcome is not None and file.outcome.outcome == "failed":
             self._explain(file)
 

@@ -82,19 +82,20 @@ def test_every_process_runs_all_of_them(project: pytest.Pytester) -> None:
 
 
 def test_errors_of_collection_are_shown_once(project: pytest.Pytester) -> None:
-    """With the lines that a session without any far side has for them."""
+    """With the lines that a session without any far side has for them, which has some twice."""
     project.makepyfile(
-        test_broken="import pytest\nimport nothing_like_it\n@pytest.mark.gpu\ndef test(): pass"
+        test_broken="import pytest\nimport nothing_like_it\n@pytest.mark.gpu\ndef test(): pass",
+        test_odd="import pytest\n@pytest.mark.gpu\ndef test(): pass\nraise ValueError('hm')",
     )
-    plain = project.runpytest_subprocess("-n2", "test_broken.py", "--noconftest")
-    far = run(project, *FAR, "-n2", "test_broken.py")
-    assert far.ret == plain.ret == pytest.ExitCode.INTERRUPTED
-    far.assert_outcomes(errors=1)
+    plain = project.runpytest_subprocess("-n2", "test_broken.py", "test_odd.py", "--noconftest")
+    far = run(project, *FAR, "-n2", "test_broken.py", "test_odd.py")
+    assert far.ret == plain.ret == pytest.ExitCode.TESTS_FAILED
+    far.assert_outcomes(errors=2)
 
-    def told(result: pytest.RunResult) -> list[str]:
+    def told(result: pytest.RunResult) -> set[str]:
         lines = result.stdout.lines
         kept = lines[next(i for i, line in enumerate(lines) if "ERRORS" in line) : -1]
-        return [line for line in kept if "remote" not in line]
+        return {line for line in kept if "remote" not in line}
 
     assert told(far) == told(plain)
 
