@@ -215,6 +215,7 @@ def grow(file: FarFile, tree: nodes.Tree) -> None:
     _equip(file, tree.nodes[0], marks)
     for node in tree.nodes[1:]:
         parent = made[node.parent]
+        _check_id(from_text(node.nodeid), file)
         child = _make(parent, node, marks)
         made.append(child)
         parent.children.append(child)
@@ -237,10 +238,17 @@ def _mark(mark: nodes.Mark) -> pytest.MarkDecorator:
     return generated.with_args(*args, **mark.kwargs)
 
 
+def _check_id(nodeid: str, file: FarFile) -> None:
+    """See that an id is one of this file's, so that nothing is said of tests of others.
+
+    :raises ProtocolError: where not.
+    """
+    if "::()" in nodeid or not nodeid.startswith(f"{file.nodeid.partition('::')[0]}::"):
+        raise ProtocolError(f"a node of {file.nodeid} has the id {nodeid!r} on the far side")
+
+
 def _make(parent: Any, node: nodes.Node, marks: list[pytest.MarkDecorator]) -> Any:
     name, nodeid = from_text(node.name), from_text(node.nodeid)
-    if "::()" in nodeid or not nodeid:
-        raise ProtocolError(f"a node of the far side has the id {nodeid!r}")
     plain = nodeid == f"{parent.nodeid}::{name}" and "[" not in name
     own = {} if plain else {"nodeid": nodeid}  # pytest knows parameters by the text of an id
     kind: Any = FarClass if node.location is None else FarItem
