@@ -111,6 +111,8 @@ class Conftestless(Gathering):
 
     def _keep(self, key: Key, made: list[Any]) -> None:
         self._made[key] = made
+        for place, test in self._left.get(key, {}).items():
+            made[place].name = from_text(test.name)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(

@@ -109,12 +109,14 @@ class Left(_Data, frozen=True):
 
     :ivar path: of its file, :ivar number: of that one's tree, :ivar node: its place in the tree.
     :ivar marks: all its own, as places in a list of all tests' marks.
+    :ivar name: which may be another one than in the tree.
     :ivar properties: its user properties.
     """
 
     path: plain.Text
     number: Index
     node: Index
+    name: plain.Text
     nodeid: plain.Text
     marks: list[Index]
     keywords: list[plain.Text]
