@@ -159,9 +159,15 @@ def _forget_value(known: Any, args: list[str]) -> None:
     """
     paths = getattr(known, "file_or_dir", None)
     for word, value in itertools.pairwise(map(str, args)):
-        is_path = Path(value.partition("::")[0]).exists()
-        if word == "--remote" and paths and value in paths and not is_path:
+        if word == "--remote" and paths and value in paths and not _is_path(value):
             paths.remove(value)
+
+
+def _is_path(argument: str) -> bool:
+    try:
+        return Path(argument.partition("::")[0]).exists()
+    except (OSError, ValueError):  # too long for a name, or with a character that none has
+        return False
 
 
 def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str | None) -> bool:
