@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # it needs a package that remotegpu doctor does without
 
 __all__ = [
     "OWN",
+    "Announces",
     "Backend",
     "Channel",
     "Checks",
@@ -391,6 +392,19 @@ class Prepares(Protocol):
 
     def close(self) -> None:
         """End what was begun and not used."""
+
+
+@runtime_checkable
+class Announces(Protocol):
+    """A backend that has something to say of a session as a whole implements this as well."""
+
+    def announced(self) -> list[str]:
+        """Give the lines for the user; asked once, before the first worker is opened.
+
+        Where pytest-xdist has several processes, one of them asks.
+
+        :raises UsageError: where no worker can be had; asked for one, it says so again.
+        """
 
 
 @runtime_checkable
