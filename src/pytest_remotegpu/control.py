@@ -5,6 +5,7 @@ Answers pytest's hooks and hands on; knows nothing of the wire or of a worker's 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,15 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import plan, pool, selection, spending, terminal, timeline
-from pytest_remotegpu.backends.base import Backend, Checks, Describes, Picks, Prepares, Prices
+from pytest_remotegpu.backends.base import (
+    Announces,
+    Backend,
+    Checks,
+    Describes,
+    Picks,
+    Prepares,
+    Prices,
+)
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
@@ -95,6 +104,7 @@ class Control:
         self._began = time.monotonic()
         self._collected = (self._began, self._began)
         self._running = False
+        self._speaks = True
         far = settings.collect_far and backend is not None
         self._gathering = Gathering(config, settings, self._far_side) if far else None
         self._fitting = selection.Fitting(backend, config) if isinstance(backend, Checks) else None
@@ -266,6 +276,10 @@ class Control:
             far.summary.note(CONTEXT)
         for message, _when in self._early_warnings:
             far.replayer.seen_here(message)
+        if self._speaks and isinstance(backend, Announces):
+            with contextlib.suppress(UsageError):  # who opens a worker is told
+                for text in backend.announced():
+                    terminal.say(self._config, text, of_all=True)
         return far
 
     def _print_plan(self, session: pytest.Session) -> None:

@@ -96,6 +96,7 @@ class Node(Control):
         self._kept = Path(workerinput[GIVEN]["artifacts"])
         self._usage = ""
         self._expected = Forecast(None, "")
+        self._speaks = bool(workerinput[GIVEN]["speaks"])
 
     def _hear(self, word: bytes) -> None:
         """In a thread: end as the hub does, which may have been killed."""
@@ -127,8 +128,14 @@ class Node(Control):
             self._config.hook.pytest_collectreport(report=report)
 
     def pytest_report_collectionfinish(self) -> list[str]:  # type: ignore[override]
-        """Leave that out: nobody sees it."""
+        """Leave that out: nobody sees it, and one process says it for all."""
         return []
+
+    def _speak(self, session: pytest.Session) -> None:
+        """Say what a session without pytest-xdist says after its collection."""
+        if self._speaks and not self._usage:
+            for line in super().pytest_report_collectionfinish(session.items):
+                terminal.say(self._config, line.removeprefix("remote: "), of_all=True)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:  # type: ignore[override]
@@ -141,6 +148,7 @@ class Node(Control):
                 self._looped.set()
 
     def _loop(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        self._speak(session)
         if all(shape is None for shape in self.shapes):
             return (yield)
         far = self._begin_far(session)
@@ -148,8 +156,6 @@ class Node(Control):
         far.summary.worst = far.spending.worst = self._expected.worst
         sender = self._shipping.sender
         far.spending.succeed({each for each in self.shapes if each}, sender.gone, sender.ends)
-        if self._expected.text and sender.worker == "gw0":
-            terminal.say(self._config, f"cost: {self._expected.text}")
         one = OneByOne(session, far)
         one.prepare(session.items, self.shapes)
         if self._usage:
@@ -304,6 +310,7 @@ class Hub:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a process of pytest-xdist that it is to ship its tests."""
+        speaks = not self._nodes
         self._nodes[node.gateway.id] = node
         now = time.monotonic()
         began, ends = self._vacant.pop(0) if self._vacant else (now, 0)
@@ -313,6 +320,7 @@ class Hub:
             "lifeline": self._lifeline.address,
             "gone": now - began,  # a share in the limits is that of a place, whoever has it
             "ends": ends,
+            "speaks": speaks,
         }
 
     @pytest.hookimpl(optionalhook=True)

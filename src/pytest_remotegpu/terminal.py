@@ -118,15 +118,18 @@ def debug(config: pytest.Config, text: str) -> None:
     say(config, text, "remote debug")
 
 
-def say(config: pytest.Config, text: str, head: str = "remote") -> None:
+def say(config: pytest.Config, text: str, head: str = "remote", *, of_all: bool = False) -> None:
     """Write a line in the midst of the tests.
 
     A process of pytest-xdist has no terminal; its stderr is that of the session.
+
+    :param of_all: whether it speaks for all such processes; else a line of one bears its name.
     """
     workerinput = getattr(config, "workerinput", None)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if workerinput is not None:
-        sys.stderr.write(f"{head}: [{workerinput['workerid']}] {text}\n")
+        name = "" if of_all else f"[{workerinput['workerid']}] "
+        sys.stderr.write(f"{head}: {name}{text}\n")
         sys.stderr.flush()
     elif reporter is not None:
         make_way(config)

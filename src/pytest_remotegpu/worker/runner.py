@@ -70,6 +70,8 @@ class Runner:
         self.current = -1
         self.following: Following
         self.has_parts = False
+        self.settled = self.taken = False
+        self.run = order.run
         self.captures = False
         self.natural: int | None = None
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
@@ -203,7 +205,7 @@ class Runner:
             return
         self.emitter.put(events.Wants(unexplained))
         self.emitter.flush()
-        message = self.inbox.wait()
+        message = self.inbox.answer()
         if not isinstance(message, orders.Values):
             raise pytest.UsageError(f"{type(message).__name__} came where values were due")
         for place, wanted in cloudpickle.loads(message.payload).items():
@@ -252,9 +254,11 @@ class Runner:
         ]
         reason = ""
         self.emitter.following = run.first
+        self.settled, self.run = False, run
         for place in places:
             ending = self.inbox.withdrawn()
-            if ending:
+            # one that comes after a test has been torn down for the next is too late for that one
+            if ending == "stopped" or (ending and (self.taken or not self.settled)):
                 reason = ending if ending == "stopped" else ""
                 break
             self._run_one(session, self.inbox.follows(run), place)
@@ -273,7 +277,7 @@ class Runner:
         assert item is not None
         following = self.following.after(run, place)
         self.sender.begin()
-        self.has_parts = False
+        self.has_parts = self.settled = self.taken = False
         self.emitter.current = self.current = place
         self.emitter.following = place + 1
         self.emitter.put(events.Started(place))
@@ -316,6 +320,16 @@ class Runner:
             self.emitter.flush(waits=True)
             self.inbox.wait_until_shown()
 
+    def _settle(self, item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
+        """Let a test tear down what tests were to use that were taken back while it ran."""
+        ending = self.inbox.withdrawn()
+        self.taken = ending == "withdrawn"
+        place = self.inbox.told_last()
+        ends = not any(self.matcher.items[self.current + 1 : self.run.last])
+        if ending != "stopped" and (self.taken or (ends and place is not None)):
+            return self.following.settle(item, report, place)
+        return report
+
     def _look_at_gpus(self, place: int, item: pytest.Item, following: pytest.Item | None) -> None:
         """Tell of their memory; say that another process must go on, or had better do so."""
         for event in self.gpus.end(place):
@@ -342,6 +356,13 @@ class Runner:
             return
         if type(report) is not pytest.TestReport:
             self.has_parts = True
+        elif report.when == "teardown" and not self.settled:
+            self.settled = True
+            item = self.matcher.items[self.current]
+            late = report if item is None else self._settle(item, report)
+            if item is not None and late is not report:
+                item.ihook.pytest_runtest_logreport(report=late)
+                return
         settle = self.has_parts and report.when == "call" and type(report) is pytest.TestReport
         self.sender.send(self.current, report, settle=settle)
         if report.when == "call" or report.sections or not report.passed:
