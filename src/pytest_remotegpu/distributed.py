@@ -108,8 +108,9 @@ class Node(Control):
         if word == lifeline.GONE and not self._looped.wait(ORPHANED):
             _die()
 
-    def pytest_report_header(self) -> None:
+    def pytest_report_header(self) -> list[str]:
         """Leave that to the hub."""
+        return []
 
     def _artifacts_root(self) -> Path:
         return self._kept
@@ -292,9 +293,9 @@ class Hub:
         """What the processes have said of their far sides."""
         return self._summary
 
-    def pytest_report_header(self) -> str:
+    def pytest_report_header(self) -> list[str]:
         """Name the far side, once."""
-        return header(self._backend)
+        return header(self._backend, self._settings)
 
     def _folder(self, node: Any) -> Path:
         """Name the folder for a process's artifacts: under ``each`` every one runs every test."""
