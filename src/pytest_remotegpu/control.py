@@ -48,9 +48,15 @@ def _place(backend: Backend) -> str:
     return backend.name if backend.where == backend.name else f"{backend.name}, {backend.where}"
 
 
-def header(backend: Backend) -> str:
-    """Name the far side, for the header of a session."""
-    return f"remote: {_place(backend)}{' (no GPU is used)' if backend.pretends else ''}"
+def header(backend: Backend, settings: Settings) -> list[str]:
+    """Name the far side, for the header of a session; and the interpreter that it does not take."""
+    lines = [f"remote: {_place(backend)}{' (no GPU is used)' if backend.pretends else ''}"]
+    if settings.python and isinstance(backend, Describes):
+        lines.append(
+            f"remote: remotegpu_python = {settings.python} counts for nothing at {backend.name}, "
+            "whose machines have an interpreter of their own; remotegpu_image says which"
+        )
+    return lines
 
 
 def show_summary(
@@ -115,9 +121,9 @@ class Control:
         """What there is to say of the far side, once there is one."""
         return None if self._far is None or not self._running else self._far.summary
 
-    def pytest_report_header(self) -> str | None:
+    def pytest_report_header(self) -> list[str]:
         """Name the far side."""
-        return header(self._backend) if self._backend is not None else None
+        return header(self._backend, self._settings) if self._backend is not None else []
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Let files be collected on the far side where that is asked for."""

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +46,8 @@ __all__ = ["GIVEN", "Hub", "Node"]
 
 GIVEN: Final = "remotegpu"
 """The key of our data in ``workerinput`` and ``workeroutput``."""
+SPENT: Final = "remotegpu_spent"
+"""An attribute of reports: what their process has spent by then, should it not live to say more."""
 MARKED: Final = "remotegpu_marked"
 """An attribute of the reports of tests that ask for a GPU, where ``--gpu-required`` counts them."""
 SETTLING: Final = 1.0
@@ -109,8 +112,9 @@ class Node(Control):
         if word == lifeline.GONE and not self._looped.wait(ORPHANED):
             _die()
 
-    def pytest_report_header(self) -> None:
+    def pytest_report_header(self) -> list[str]:
         """Leave that to the hub."""
+        return []
 
     def _artifacts_root(self) -> Path:
         return self._kept
@@ -176,10 +180,32 @@ class Node(Control):
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
+    def pytest_report_to_serializable(self, report: Any) -> Generator[None, Any, Any]:
         """Make a report fit for pytest-xdist, which ends the session over what it can't carry."""
         data = yield
+        if type(data) is dict and isinstance(report, pytest.TestReport):
+            last = report.when != "setup" or not report.passed
+            spent = self._spent() if last else None
+            data = data if spent is None else {**data, SPENT: spent}
         return carriable(data)
+
+    def _spent(self) -> str | None:
+        """Say what has been spent by now; ``None`` where nobody knows of any price."""
+        far = self._far if self._running else None
+        workers, living = ([], []) if far is None else far.spending.so_far()
+        if far is None or cost.total(workers) is None:
+            return None
+        summary = RunSummary(
+            where=far.summary.where,
+            real=far.summary.real,
+            workers=workers,
+            rents=far.spending.rents,
+            worst=far.summary.worst,
+            began=far.summary.began,
+        )
+        process, at = self._shipping.sender.worker, time.monotonic()
+        words = {"process": process, "at": at, "living": living, "summary": summary.to_plain()}
+        return json.dumps(words)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:  # type: ignore[override]
@@ -281,6 +307,8 @@ class Hub:
         self._heard: set[str] = set()
         self._lost: set[str] = set()
         self._ready: set[str] = set()
+        self._spent: dict[str, str] = {}
+        self._died: dict[str, float] = {}
         self._places: dict[str, tuple[float, int]] = {}
         self._vacant: list[tuple[float, int]] = []
         self._cleared: set[Path] = set()
@@ -298,9 +326,9 @@ class Hub:
         """What the processes have said of their far sides."""
         return self._summary
 
-    def pytest_report_header(self) -> str:
+    def pytest_report_header(self) -> list[str]:
         """Name the far side, once."""
-        return header(self._backend)
+        return header(self._backend, self._settings)
 
     def _folder(self, node: Any) -> Path:
         """Name the folder for a process's artifacts: under ``each`` every one runs every test."""
@@ -342,9 +370,13 @@ class Hub:
             raise pytest.UsageError(str(report.longrepr))
         self._errors += kind not in {"", REFUSAL}  # of which each test has an error already
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the reports, and those of tests that had to run on a GPU and did."""
         self._reports += 1
+        spent = vars(report).pop(SPENT, None)
+        if spent is not None:
+            self._spent[json.loads(spent)["process"]] = spent
         self._on_gpu += getattr(report, MARKED, False) and has_run(report)
 
     @pytest.hookimpl(optionalhook=True)
@@ -359,6 +391,7 @@ class Hub:
         output = getattr(node, "workeroutput", None)
         if output is None and node.gateway.id in self._ready:
             self._lost.add(node.gateway.id)
+            self._died.setdefault(node.gateway.id, time.monotonic())
         said = (output or {}).get(GIVEN)
         if said is None or node.gateway.id in self._heard:
             return
@@ -402,18 +435,38 @@ class Hub:
         """Take over the exit status of far sessions that failed at their end."""
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._summary.status
-        if self._lost and cost.total(self._summary.workers) is not None:
-            names = ", ".join(sorted(self._lost))
-            self._summary.note(f"costs are incomplete: {names} did not live to tell theirs")
+        self._count_the_dead()
         self._replayer.write_costs()
         self._replayer.write_commit()
         if self._settings.required:
             require_gpu(session, self._on_gpu)
 
+    def _count_the_dead(self) -> None:
+        """Add what processes had spent that did not live to say so, as far as that is known."""
+        silent = sorted(self._lost - self._heard)
+        told = [name for name in silent if name in self._spent]
+        for name in told:
+            words = json.loads(self._spent[name])
+            found = RunSummary.from_plain(words["summary"])
+            more = max(self._died[name] - words["at"], 0.0)
+            found.workers = [
+                replace(each, idle=each.idle + more) if each.name in words["living"] else each
+                for each in found.workers
+            ]
+            self._summary.add(found)
+        if cost.total(self._summary.workers) is None:
+            return
+        unknown = ", ".join(name for name in silent if name not in told)
+        if told:
+            who = f"costs of {', '.join(told)}, which died"
+            self._summary.note(f"{who}, count until then, as far as it had told them")
+        if unknown:
+            self._summary.note(f"costs are incomplete: {unknown} did not live to tell theirs")
+
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the closing sections, once."""
-        if self._heard:
+        if self._heard or self._summary.workers:
             show_summary(terminalreporter, self._settings, self._summary)
 
     def pytest_unconfigure(self) -> None:

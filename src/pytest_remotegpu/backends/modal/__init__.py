@@ -333,6 +333,7 @@ class Modal:
             "seconds": round(limit) + GRACE,
             "workers": max(MOST_CONTAINERS, self._site.workers),
             "idle": self._idle,
+            "fresh": self._site.fresh,
             "ephemeral": self._site.ephemeral,
             "run": spec.run_of(self._variables),
             "wait": self._site.wait,
@@ -365,8 +366,9 @@ class Modal:
 
     @property
     def _idle(self) -> float:
-        """Seconds that a container stays without work."""
-        return float(stays.window(self._site.idle if "idle" in self._site.chosen else IDLE))
+        """Seconds that a container stays without work; the fewest where nothing may stay warm."""
+        wanted = self._site.idle if "idle" in self._site.chosen else IDLE
+        return float(stays.window(0.0 if self._site.fresh else wanted))
 
     # what couriers say
 
