@@ -69,6 +69,7 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
         chosen=frozenset(each.name for each in settings.origins if each.origin != "default"),
         wanted=outfit,
         prices=settings.prices,
+        quiet=config.get_verbosity() < 0,
     )
 
 

@@ -98,6 +98,7 @@ class Site:
     :ivar ephemeral: whether what is made for this session is to end with it.
     :ivar chosen: names of the settings that are the user's own, not a default.
     :ivar wanted: what the far side is to be equipped with; ``None`` where nobody has said.
+    :ivar quiet: whether the user wants to see no more than what counts (``-q``).
     :ivar prices: what the user says of prices: USD for one GPU and an hour, by type of card or
         name of backend. A backend with prices of its own lets these stand above them.
     """
@@ -116,6 +117,7 @@ class Site:
     chosen: frozenset[str] = frozenset()
     wanted: Wanted | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
+    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,12 +198,14 @@ class Rental:
 
     What comes before it is asked for, such as the build of an image, is not paid for.
 
+    :ivar builds: when what it needs began to be built, where that was not there.
     :ivar asked: when it was asked for. :ivar began: when it began, once it has said so.
     :ivar machine: what it is called; workers with the same one follow each other on it.
     :ivar had: whether there was one, although it has said nothing.
     :ivar stays: whether it is paid for after the stream has ended, too; not if it is gone.
     """
 
+    builds: float | None = None
     asked: float | None = None
     began: float | None = None
     machine: str = ""

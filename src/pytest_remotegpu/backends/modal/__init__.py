@@ -30,7 +30,16 @@ from pytest_remotegpu.backends.base import (
     Site,
     Wanted,
 )
-from pytest_remotegpu.backends.modal import examining, ours, rates, spec, stays, table, trouble
+from pytest_remotegpu.backends.modal import (
+    building,
+    examining,
+    ours,
+    rates,
+    spec,
+    stays,
+    table,
+    trouble,
+)
 from pytest_remotegpu.backends.modal.losses import Losses
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
@@ -100,11 +109,13 @@ class Courier(StdioChannel):
                 elif line.strip():
                     self._errors += line
                     del self._errors[: -(2**14)]
-                    self._backend.tell(line.decode("utf-8", "replace").rstrip(), build=True)
+                    self._backend.build.line(line.decode("utf-8", "replace").rstrip())
+        self._backend.build.end(self)
         self._settled.set()
 
     def _hear(self, said: dict[str, Any]) -> None:
         self._stay.hear(said, time.monotonic(), time.time())
+        self._backend.build.hear(self, said)
         if "asked" in said:
             self._backend.asked(time.monotonic())
         elif "end" in said:
@@ -228,6 +239,8 @@ class Modal:
         self._shown: set[str] = set()
         self._asked = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        every = building.interval(self._variables)
+        self.build = building.Building(self.tell, every=every, quiet=site.quiet)
         self._lock = threading.Lock()
 
     # what the session asks for
@@ -385,16 +398,17 @@ class Modal:
         """Take note that a container of the environment has started."""
         self._deployed = True
 
-    def tell(self, text: str, *, build: bool = False, head: bool = False) -> None:
+    def tell(self, text: str, *, head: bool = False) -> None:
         """Keep a line for the user.
 
-        :param build: of an image. :param head: for the header.
+        :param head: whether it is for the header.
         """
-        self._lines.put(Heading(text) if head else f"  {text}" if build else text)
+        self._lines.put(Heading(text) if head else text)
 
     def told(self) -> list[str]:
         """Give the lines that have come since the last call."""
         lines = []
+        self.build.look(time.monotonic())
         with contextlib.suppress(queue.Empty):
             while True:
                 lines.append(self._lines.get_nowait())
