@@ -150,7 +150,7 @@ class Shipping:
         if not self._ships_tree or self.snapshot is not None:
             return
         asked = self._settings
-        rules = snapshot.Rules(asked.include, asked.exclude, asked.max_upload)
+        rules = trees.rules(asked, self._config.rootpath, self.start.cwd)
         if asked.rev:
             self._revision = trees.Revision(self._config.rootpath, asked.rev)
             self.snapshot = self._revision.take(rules)

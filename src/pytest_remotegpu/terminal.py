@@ -21,9 +21,12 @@ MOST_KEPT = 2**16
 """Characters of a line that wait for its end."""
 MOVING = "remotegpu-incoming"
 """The name of the plugin that writes a line over and over."""
+STREAMS = "remotegpu-streams"
+"""The name of the plugin that shows live output by itself, byte by byte, where there is one."""
 
 __all__ = [
     "MOVING",
+    "STREAMS",
     "LiveOutput",
     "begin_line",
     "debug",
@@ -50,6 +53,10 @@ class LiveOutput:
 
     def write(self, worker: str, stream: int, data: bytes) -> None:
         """Take in bytes of a worker's stdout (1) or stderr (2)."""
+        plugin: Any = self._config.pluginmanager.get_plugin(STREAMS)
+        if plugin is not None:
+            plugin.write(stream, data)
+            return
         source = (worker, stream)
         if source not in self._decoders:
             self._decoders[source] = codecs.getincrementaldecoder("utf-8")("replace")
