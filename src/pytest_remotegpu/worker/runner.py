@@ -91,8 +91,14 @@ class Runner:
         self.config = config
         config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
         if self.wanted_files and not self.options.keep_args:
-            config.args = list(self.options.files)
+            config.args = self._files()
         return config
+
+    def _files(self) -> list[str]:
+        """Give the files to begin with; one that is not here is missed by whoever collects."""
+        files = list(self.options.files)
+        here = [path for path in files if Path(path).exists()] if self.order.collects else files
+        return here or files
 
     def pytest_plugin_registered(self, plugin: object, manager: pytest.PytestPluginManager) -> None:
         """Put a reporter that shows nothing in the place of pytest's."""
