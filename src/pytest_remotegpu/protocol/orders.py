@@ -288,9 +288,13 @@ class Shown(msgspec.Struct, frozen=True, array_like=True, tag="shown"):
 
 
 class Meet(msgspec.Struct, frozen=True, array_like=True, tag="meet"):
-    """Launcher to rank: in the tests that follow, the ranks find each other at this port."""
+    """Launcher to rank: in the tests that follow, the ranks find each other at this port.
+
+    :ivar store: whether the launcher holds the store there, and no rank is to make it.
+    """
 
     port: int
+    store: bool
 
 
 class Blob(msgspec.Struct, frozen=True, array_like=True, tag="blob"):

@@ -25,7 +25,7 @@ from pytest_remotegpu.worker.ranks import rank, rendezvous
 from pytest_remotegpu.worker.ranks.gathered import Gathered
 from pytest_remotegpu.worker.ranks.team import Member, Team
 from pytest_remotegpu.worker.ranks.trial import Trial
-from pytest_remotegpu.worker.ranks.variables import of_rank
+from pytest_remotegpu.worker.ranks.variables import meeting, of_rank
 from pytest_remotegpu.worker.ranks.words import collective, named
 
 __all__ = ["launch"]
@@ -51,9 +51,9 @@ def launch(
         emitter.over(failed=False)
         os._exit(0)
     world = order.launch.ranks
-    own = rendezvous.load()
+    rendezvous.load(order.options.files)
     team = Team(world, (channel, stacks), live=order.options.live)  # before torch has any thread
-    launcher = Launcher(order, emitter, inbox, team, rendezvous.Rendezvous(own=own))
+    launcher = Launcher(order, emitter, inbox, team, rendezvous.Rendezvous())
     signal.signal(DUMP, lambda *_: launcher.write_stacks(stacks))
     signal.signal(signal.SIGINT, lambda *_: team.interrupt())
     launcher.serve()
@@ -85,14 +85,10 @@ class Launcher:
     def serve(self) -> None:
         """Serve it."""
         world = len(self._team.members)
+        run = self._order.options.run or self._order.nonce
+        meet = meeting(self._meeting.port, store=self._meeting.store)
         for member in self._team.members:
-            variables = of_rank(
-                member.number,
-                world,
-                port=self._meeting.port,
-                run=self._order.options.run or self._order.nonce,
-                agent_store=self._meeting.own,
-            )
+            variables = {**of_rank(member.number, world, run), **meet}
             member.handle.send(rank.order_for(self._order, member.number, variables))
         self._start()
         message: Any = self._choice() if self._order.collects else self._order.run
@@ -114,6 +110,7 @@ class Launcher:
             busy = [member for member in self._team.members if member.resting is None]
             if busy and all(member.number in self._wanting for member in busy):
                 self._ask()
+        self._meeting.look(member.handle.pid for member in self._team.members)
         for event in self._gathered.collected():
             self._emitter.put(event)
         self._emitter.flush()
@@ -252,7 +249,7 @@ class Launcher:
         emitter.current, emitter.following = place, place + 1
         emitter.put(events.Started(place))
         emitter.flush()
-        self._tell(orders.Meet(self._meeting.renew()), orders.Run(place, place + 1, 0, following))
+        self._tell(orders.Meet(*self._meeting.renew()), orders.Run(place, place + 1, 0, following))
         while busy := trial.busy():
             self._take(self._team.turn(trial.patience()))
             said = trial.advance()

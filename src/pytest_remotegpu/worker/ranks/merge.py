@@ -15,7 +15,7 @@ import msgspec
 from pytest_remotegpu.protocol import events, plain
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker.ranks.accounts import ORDINARY, PHASES, WASXFAIL, Account, End, Told
-from pytest_remotegpu.worker.ranks.words import collective, folded, named
+from pytest_remotegpu.worker.ranks.words import collective, folded, named, said_of
 
 __all__ = ["Merger"]
 
@@ -162,7 +162,9 @@ class Merger:
         )
         base = self.accounts[head.rank].of("call") or head
         wrong = self._beside(self._made(base, "call", text), [], ends)
-        said += self._before(wrong) + self._phase(wrong, self._group("call"))
+        if "setup" not in self._given:
+            said += self._phase(self._made(base, "setup"), self._group("setup"))
+        said += self._phase(wrong, self._group("call"))
         return said + self._teardown(head.rank, late)
 
     def _before(self, head: Told) -> list[events.Event]:
@@ -170,10 +172,10 @@ class Merger:
         said: list[events.Event] = []
         for when in PHASES[: PHASES.index(head.when)]:
             told = self.accounts[head.rank].of(when)
-            if when not in self._given and (told is None or told.kind == "passed"):
+            if when not in self._given:
                 said += self._phase(told or self._made(head, when), self._group(when))
-            elif when not in self._given and told is not None:
-                said += self._phase(told, [told])
+            if told is not None and told.kind == "skipped" and when == "setup":
+                break  # no body was run
         return said
 
     def _teardown(
@@ -215,7 +217,7 @@ class Merger:
                 account.rank: f"{words[account.rank]} in attempt {len(account.attempts)}"
                 for account in self.accounts
             }
-        parts = [f"{named(ranks)} {text}" for ranks, text in folded(words)]
+        parts = [said_of(ranks, text) for ranks, text in folded(words)]
         return f"the ranks of this test came to different ends: {'; '.join(parts)}"
 
     # processes that were lost
@@ -225,7 +227,7 @@ class Merger:
         lost = sorted((end.at, rank) for rank, end in ends.items() if not end.stopped)
         if lost:
             heads = [rank for _, rank in lost if ends[rank].how == ends[lost[0][1]].how]
-            cause = f"{named(heads)} of {len(self.accounts)} {ends[heads[0]].how}"
+            cause = said_of(heads, ends[heads[0]].how, len(self.accounts))
         else:
             cause = self._differences(ends)
         order = [*(rank for _, rank in lost), *(account.rank for account in self.accounts)]

@@ -22,7 +22,7 @@ from pytest_remotegpu.worker.emit import Emitter
 from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.process import DUMP
 from pytest_remotegpu.worker.ranks.accounts import TEXT
-from pytest_remotegpu.worker.ranks.variables import cleaned
+from pytest_remotegpu.worker.ranks.variables import cleaned, meeting
 
 __all__ = ["main", "order_for"]
 
@@ -36,7 +36,7 @@ class RankInbox(Inbox):
         """Give the next message that is for the runner."""
         message = super().wait()
         while isinstance(message, orders.Meet):
-            os.environ["MASTER_PORT"] = str(message.port)
+            os.environ.update(meeting(message.port, store=message.store))
             message = super().wait()
         return message
 

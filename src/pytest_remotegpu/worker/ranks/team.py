@@ -20,12 +20,14 @@ from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.worker.process import DUMP, die_with_parent, nameless_file
 from pytest_remotegpu.worker.ranks import rank
 from pytest_remotegpu.worker.ranks.accounts import End
-from pytest_remotegpu.worker.run import RunnerHandle
+from pytest_remotegpu.worker.run import RunnerHandle, without_frame_work
 
 __all__ = ["Member", "Team"]
 
 LOOK: Final = 0.6
 """Seconds in which the stacks of all ranks must have come."""
+MODULES: Final = "Extension modules:"
+"""How a line of faulthandler begins that says nothing of where a process was."""
 BURIED: Final = 5.0
 """Seconds in which a process that was killed is gone."""
 
@@ -70,7 +72,8 @@ def _end(how: str, at: float, crash: events.Crashed, *, stopped: bool) -> End:
     stack, stdout, stderr = (
         part.decode("utf-8", "replace") for part in (crash.stack, crash.stdout, crash.stderr)
     )
-    return End(how, at, stack, stdout, stderr, stopped=stopped)
+    lines = [line for line in stack.splitlines() if not line.startswith(MODULES)]
+    return End(how, at, without_frame_work("\n".join(lines)), stdout, stderr, stopped=stopped)
 
 
 class Team:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["cleaned", "of_rank"]
+__all__ = ["ADDRESS", "cleaned", "meeting", "of_rank"]
 
 ADDRESS: Final = "127.0.0.1"
 FOREIGN: Final = re.compile(
@@ -25,11 +25,22 @@ def cleaned(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not FOREIGN.fullmatch(name)}
 
 
-def of_rank(rank: int, world: int, *, port: int, run: str, agent_store: bool) -> dict[str, str]:
-    """Give what torchrun sets for one of the processes on a single host.
+def meeting(port: int, *, store: bool) -> dict[str, str]:
+    """Say where ranks find each other.
 
-    :param port: where the ranks find each other. :param run: names them all together.
-    :param agent_store: whether the store there is the launcher's own, and no rank is to make it.
+    :param store: whether the launcher holds the store there, and no rank is to make it.
+    """
+    return {
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": str(store),
+    }
+
+
+def of_rank(rank: int, world: int, run: str) -> dict[str, str]:
+    """Give what torchrun sets for one of the processes on a single host, but where they meet.
+
+    :param run: names them all together.
     """
     found = {
         "RANK": rank,
@@ -41,11 +52,8 @@ def of_rank(rank: int, world: int, *, port: int, run: str, agent_store: bool) ->
         "ROLE_WORLD_SIZE": world,
         "GROUP_WORLD_SIZE": 1,
         "ROLE_NAME": "default",
-        "MASTER_ADDR": ADDRESS,
-        "MASTER_PORT": port,
         "TORCHELASTIC_RUN_ID": run,
         "TORCHELASTIC_RESTART_COUNT": 0,
         "TORCHELASTIC_MAX_RESTARTS": 0,
-        "TORCHELASTIC_USE_AGENT_STORE": agent_store,
     }
     return {name: str(value) for name, value in found.items()}

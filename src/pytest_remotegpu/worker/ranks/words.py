@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-__all__ = ["collective", "folded", "named"]
+__all__ = ["collective", "folded", "named", "said_of"]
 
 ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,16}")
 FRAME: Final = re.compile(r'^  File "(?P<file>[^"]*)", line \d+ in (?P<function>.*)$', re.MULTILINE)
@@ -24,6 +24,17 @@ def named(ranks: Iterable[int]) -> str:
             runs.append([number])
     parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
     return f"rank{'s' if len(numbers) != 1 else ''} {', '.join(parts)}"
+
+
+def said_of(ranks: Iterable[int], how: str, world: int = 0) -> str:
+    """Say what has become of ranks, such as ``ranks 0-1 of 4 were killed``.
+
+    :param how: of one of them. :param world: how many there are; 0 to leave that out.
+    """
+    numbers = sorted(set(ranks))
+    several = len(numbers) > 1 and how.startswith("was ")
+    text = f"were {how.removeprefix('was ')}" if several else how
+    return f"{named(numbers)}{f' of {world}' if world else ''} {text}"
 
 
 def folded(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
