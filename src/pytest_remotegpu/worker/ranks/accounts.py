@@ -161,6 +161,34 @@ class Account:
         failed = [told.at for told in self.told if told.kind == "failed"]
         return min(failed, default=float("inf"))
 
+    def log(self, end: End | None) -> str:
+        """Write down all that it has said and written, and how it ended where it came to no end."""
+        lines: list[str] = []
+        for told in self.told:
+            lines.append(f"== {told.when}: {told.kind}")
+            lines += [told.text] if told.text else []
+            lines += [
+                f"-- {from_text(name)} --\n{from_text(text)}"
+                for name, text in told.sections
+                if f" {told.when}".encode() in name
+            ]
+        if end is not None:
+            lines += [f"== {end.how}", end.stack]
+            lines += [f"-- stdout --\n{end.stdout}"] if end.stdout else []
+            lines += [f"-- stderr --\n{end.stderr}"] if end.stderr else []
+        return "\n".join(line.rstrip("\n") for line in lines) + "\n"
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to stderr, as far as that was captured."""
+        found = [
+            from_text(text)
+            for told in self.told
+            for name, text in told.sections
+            if name.startswith(b"Captured stderr")
+        ]
+        return "".join(dict.fromkeys(found))
+
     def in_words(self) -> str:
         """Say what it comes to."""
         told = next((told for told in self.last if told.kind != "passed"), None)

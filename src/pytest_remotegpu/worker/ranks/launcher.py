@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
+import cloudpickle
+
 from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker import artifacts
@@ -22,6 +24,7 @@ from pytest_remotegpu.worker.emit import Emitter
 from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.process import DUMP
 from pytest_remotegpu.worker.ranks import rank, rendezvous
+from pytest_remotegpu.worker.ranks.accounts import End
 from pytest_remotegpu.worker.ranks.gathered import Gathered
 from pytest_remotegpu.worker.ranks.team import Member, Team
 from pytest_remotegpu.worker.ranks.trial import Trial
@@ -81,6 +84,7 @@ class Launcher:
         self._wanting: dict[int, list[int]] = {}
         self._exited: list[events.Exited] = []
         self._gone = False
+        self._payload = order.payload
 
     def serve(self) -> None:
         """Serve it."""
@@ -133,6 +137,7 @@ class Launcher:
         message = self._inbox.next_run()
         if not isinstance(message, orders.Chosen):
             return message
+        self._payload = message.payload
         self._tell(message, orders.Run(0, 0))
         self._start()
         return self._inbox.next_run()
@@ -283,6 +288,10 @@ class Launcher:
         for event in said:
             if event is not crash:
                 emitter.put(event)
+        if trial.failures:
+            self._keep_logs(place, trial.logs())
+        elif strange := trial.strange():
+            emitter.put(events.Note(to_text(f"{self._name(place)} passed, and {strange}")))
         self._send_artifacts(place)
         for event in self._gathered.loose():
             emitter.put(event)
@@ -295,6 +304,19 @@ class Launcher:
             self._inbox.wait_until_shown()
         else:
             emitter.flush()
+
+    def _name(self, place: int) -> str:
+        """Give the id of a test."""
+        return str(cloudpickle.loads(self._payload)["ids"][place])
+
+    def _keep_logs(self, place: int, logs: dict[int, str]) -> None:
+        """Write what each rank said among the artifacts of a test that has not passed."""
+        folder = artifacts.folder(self._order.site.artifacts, place)
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            for number, text in logs.items():
+                path = folder / f"rank{number}.log"
+                path.write_text(text, "utf-8", errors="surrogatepass")
 
     def _send_artifacts(self, place: int) -> None:
         base, emitter = self._order.site.artifacts, self._emitter
@@ -313,18 +335,21 @@ class Launcher:
         busy = self._trial.busy() if self._trial is not None else self._team.members
         self._team.look(busy)
         parts = []
+        ends: dict[int, End] = {}
         for member in self._team.members:
             name = named([member.number])
             if member not in busy:
                 parts.append(f"{name}: has come to the end of the test")
                 continue
-            end = member.stopped("is there")
+            end = ends[member.number] = member.stopped("was stopped when the test was too late")
             inside = collective(end.stack)
             parts.append(f"{name}{f', in {inside}' if inside else ''}:\n{end.stack}")
             if not self._order.options.live:
                 for label, text in (("stdout", end.stdout), ("stderr", end.stderr)):
                     if text:
                         os.write(1, f"[{name}, {label}]\n{text}\n".encode("utf-8", "replace"))
+        if self._trial is not None:
+            self._keep_logs(self._emitter.current, self._trial.logs(ends))
         os.write(file, "\n".join(parts).encode("utf-8", "replace"))
 
     # the end

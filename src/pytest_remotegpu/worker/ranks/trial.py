@@ -6,7 +6,7 @@ Knows members of a team and what they say; ends none of them itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pytest_remotegpu.protocol import events
@@ -142,6 +142,22 @@ class Trial:
     def ended(self) -> list[events.Event]:
         """Give what there is of a test that has ended the session."""
         return [*self._merger.advance(), *self._merger.rest(), *self._used()]
+
+    def logs(self, ends: Mapping[int, End] | None = None) -> dict[int, str]:
+        """Give what each rank has said and written.
+
+        :param ends: of ranks that are about to be ended.
+        """
+        known = {**self._ends, **(ends or {})}
+        return {a.rank: a.log(known.get(a.rank)) for a in self._merger.accounts}
+
+    def strange(self) -> str:
+        """Say that some ranks wrote to stderr and others did not, though all have passed."""
+        texts = {account.rank: account.stderr.strip() for account in self._merger.accounts}
+        loud = [rank for rank, text in texts.items() if text]
+        if self.failures or not 0 < len(loud) < len(texts):
+            return ""
+        return f"{named(loud)} alone wrote to stderr: {texts[loud[0]].splitlines()[0][:200]}"
 
     def _used(self) -> list[events.Event]:
         """Give what the test did with the memory of all its cards."""
