@@ -34,7 +34,7 @@ from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.grown import FarError
 from pytest_remotegpu.inplace import artifacts_root, count_files, has_run, require_gpu
 from pytest_remotegpu.news import KIND, REFUSAL, UNLOADABLE, failed_collection
-from pytest_remotegpu.onebyone import OneByOne
+from pytest_remotegpu.onebyone import Answer, OneByOne, Outermost
 from pytest_remotegpu.outputs import clear
 from pytest_remotegpu.protocol import events, plain
 from pytest_remotegpu.protocol.plain import Text, from_text, to_text
@@ -276,33 +276,6 @@ def carriable(data: Any) -> Any:
     if kind in COLLECTIONS:
         return kind(map(carriable, data))
     return data if kind in CARRIED else carriable(plain.reduce(data, []))
-
-
-class Outermost:
-    """Has a test run far away before any other plugin sees it run here."""
-
-    def __init__(self, one: OneByOne) -> None:
-        self._one = one
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(
-        self, item: pytest.Item, nextitem: pytest.Item | None
-    ) -> Iterator[None]:
-        """Wait for the verdict, then let it be shown as any test's."""
-        with self._one.protocol(item, nextitem):
-            return (yield)
-
-
-class Answer:
-    """Answers for a shipped test before a conftest of a folder could run it here."""
-
-    def __init__(self, replayer: Replayer) -> None:
-        self._replayer = replayer
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Replay what came back for the test at hand."""
-        return self._replayer.answer(item)
 
 
 class Marking:
