@@ -131,7 +131,7 @@ def test_the_timeline_has_each_phase_of_each_worker(stage: Stage) -> None:
     names = [name for _, _, _, name in rows[2:]]
     assert set(names) == {
         "worker opened", "hello", "cards", "fork", "imports", "collection there",
-        "first test", "last test", "end",
+        "first test", "last test", "tests", "end",
     }  # fmt: skip
     seconds = {name: duration for _, _, duration, name in rows}
     assert (seconds["fork"], seconds["imports"], seconds["cards"]) == (0.125, 0.5, 0.25)
