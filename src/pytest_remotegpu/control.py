@@ -137,7 +137,10 @@ class Control:
 
     @property
     def _runs_nothing(self) -> bool:
-        return bool(self._config.option.collectonly or self._settings.plan)
+        """Whether no worker is needed; files that the far side collects have no fixtures here."""
+        if self._gathering is not None and not self._config.option.collectonly:
+            return self._settings.plan
+        return self._settings.plan or selection.runs_nothing(self._config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
@@ -219,7 +222,7 @@ class Control:
         option = session.config.option
         if session.testsfailed and not option.continue_on_collection_errors:
             return None
-        if option.collectonly:
+        if self._runs_nothing and not self._settings.plan:
             return None
         try:
             if self._settings.plan:
