@@ -193,6 +193,7 @@ class Node(Control):
             where=far.summary.where,
             real=far.summary.real,
             workers=workers,
+            dearest=far.spending.dearest,
             rents=far.spending.rents,
             worst=far.summary.worst,
             began=far.summary.began,

@@ -487,6 +487,7 @@ class FarSide:
                 left = self.backend.left()
                 self.summary.left = [(it.of, it.machine, it.until, it.sure) for it in left]
         self.summary.workers = self.spending.close()
+        self.summary.charged(self.spending.dearest)
         self.summary.rents = self.spending.rents
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
