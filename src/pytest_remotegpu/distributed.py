@@ -29,10 +29,12 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.control import Control, header, show_summary
 from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.grown import FarError
 from pytest_remotegpu.inplace import artifacts_root, count_files, has_run, require_gpu
 from pytest_remotegpu.news import KIND, REFUSAL, UNLOADABLE, failed_collection
-from pytest_remotegpu.onebyone import OneByOne
+from pytest_remotegpu.onebyone import Answer, OneByOne, Outermost
 from pytest_remotegpu.outputs import clear
 from pytest_remotegpu.protocol import events, plain
 from pytest_remotegpu.protocol.plain import Text, from_text, to_text
@@ -50,6 +52,8 @@ SPENT: Final = "remotegpu_spent"
 """An attribute of reports: what their process has spent by then, should it not live to say more."""
 MARKED: Final = "remotegpu_marked"
 """An attribute of the reports of tests that ask for a GPU, where ``--gpu-required`` counts them."""
+CRASH: Final = "remotegpu_crash"
+"""An attribute of the reports of errors that came up while the far side collected: their place."""
 SETTLING: Final = 1.0
 """Seconds in which a process is told of one Ctrl-C, by the terminal and by the hub."""
 ORPHANED: Final = 3.0
@@ -99,6 +103,7 @@ class Node(Control):
         self._kept = Path(workerinput[GIVEN]["artifacts"])
         self._usage = ""
         self._expected = Forecast(None, "")
+        self._speaks = bool(workerinput[GIVEN]["speaks"])
 
     def _hear(self, word: bytes) -> None:
         """In a thread: end as the hub does, which may have been killed."""
@@ -118,6 +123,26 @@ class Node(Control):
     def _artifacts_root(self) -> Path:
         return self._kept
 
+    def _far_side(self, session: pytest.Session) -> FarSide:
+        far = super()._far_side(session)
+        far.replayer.unknown = [] if far.replayer.unknown is None else far.replayer.unknown
+        return far
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        """Have the hub end the session where the far side can't collect for it."""
+        try:
+            return (yield from super().pytest_collection(session))
+        except pytest.UsageError as error:
+            if self._gathering is None or self._gathering.refusal is not error:
+                raise
+            self._report_refusal(str(error))
+            return True
+
+    def _report_refusal(self, text: str) -> None:
+        report = failed_collection("", text, REFUSAL)
+        self._config.hook.pytest_collectreport(report=report)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find out what goes where; the hub ends the session for an ill-formed mark."""
@@ -127,12 +152,17 @@ class Node(Control):
         except UsageError as error:
             self._usage = str(error)
             self.shapes = [Shape() for _ in session.items]
-            report = failed_collection("", self._usage, REFUSAL)
-            self._config.hook.pytest_collectreport(report=report)
+            self._report_refusal(self._usage)
 
     def pytest_report_collectionfinish(self) -> list[str]:  # type: ignore[override]
-        """Leave that out: nobody sees it."""
+        """Leave that out: nobody sees it, and one process says it for all."""
         return []
+
+    def _speak(self, session: pytest.Session) -> None:
+        """Say what a session without pytest-xdist says after its collection."""
+        if self._speaks and not self._usage:
+            for line in super().pytest_report_collectionfinish(session.items):
+                terminal.say(self._config, line.removeprefix("remote: "), of_all=True)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:  # type: ignore[override]
@@ -145,15 +175,15 @@ class Node(Control):
                 self._looped.set()
 
     def _loop(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        if self._gathering is not None and not self._usage:
+            self._gathering.settle()
+        self._speak(session)
         if self._runs_nothing or all(shape is None for shape in self.shapes):
             return (yield)
         far = self._begin_far(session)
-        far.replayer.unknown = []
         far.summary.worst = far.spending.worst = self._expected.worst
         sender = self._shipping.sender
         far.spending.succeed({each for each in self.shapes if each}, sender.gone, sender.ends)
-        if self._expected.text and sender.worker == "gw0":
-            terminal.say(self._config, f"cost: {self._expected.text}")
         one = OneByOne(session, far)
         one.prepare(session.items, self.shapes)
         if self._usage:
@@ -174,13 +204,17 @@ class Node(Control):
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_report_to_serializable(self, report: Any) -> Generator[None, Any, Any]:
+    def pytest_report_to_serializable(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> Generator[None, Any, Any]:
         """Make a report fit for pytest-xdist, which ends the session over what it can't carry."""
         data = yield
         if type(data) is dict and isinstance(report, pytest.TestReport):
             last = report.when != "setup" or not report.passed
             spent = self._spent() if last else None
             data = data if spent is None else {**data, SPENT: spent}
+        if isinstance(report.longrepr, FarError):
+            data[CRASH] = report.longrepr.crash
         return carriable(data)
 
     def _spent(self) -> str | None:
@@ -245,33 +279,6 @@ def carriable(data: Any) -> Any:
     return data if kind in CARRIED else carriable(plain.reduce(data, []))
 
 
-class Outermost:
-    """Has a test run far away before any other plugin sees it run here."""
-
-    def __init__(self, one: OneByOne) -> None:
-        self._one = one
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(
-        self, item: pytest.Item, nextitem: pytest.Item | None
-    ) -> Iterator[None]:
-        """Wait for the verdict, then let it be shown as any test's."""
-        with self._one.protocol(item, nextitem):
-            return (yield)
-
-
-class Answer:
-    """Answers for a shipped test before a conftest of a folder could run it here."""
-
-    def __init__(self, replayer: Replayer) -> None:
-        self._replayer = replayer
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Replay what came back for the test at hand."""
-        return self._replayer.answer(item)
-
-
 class Marking:
     """Says on a report that its test asks for a GPU; the hub has the reports only."""
 
@@ -333,6 +340,7 @@ class Hub:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a process of pytest-xdist that it is to ship its tests."""
+        speaks = not self._nodes
         self._nodes[node.gateway.id] = node
         now = time.monotonic()
         began, ends = self._vacant.pop(0) if self._vacant else (now, 0)
@@ -342,6 +350,7 @@ class Hub:
             "lifeline": self._lifeline.address,
             "gone": now - began,  # a share in the limits is that of a place, whoever has it
             "ends": ends,
+            "speaks": speaks,
         }
 
     @pytest.hookimpl(optionalhook=True)
@@ -353,11 +362,15 @@ class Hub:
             self._summary.note(clear(folder, ids))
         self._cleared.add(folder)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Take note of errors that came up far away, or that make the session a wrong one.
 
         :raises UsageError: for the latter, before any test has been reported.
         """
+        crash = getattr(report, CRASH, None)
+        if crash is not None:
+            report.longrepr = FarError(str(report.longrepr), crash)  # type: ignore[assignment]
         kind = getattr(report, KIND, "")
         if kind in {REFUSAL, UNLOADABLE} and not self._reports:
             raise pytest.UsageError(str(report.longrepr))

@@ -22,6 +22,7 @@ from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.reports import BILLED, Shipped
+from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["ENDING", "Spending", "forecast"]
 
@@ -317,6 +318,12 @@ class Spending:
         self._over.set()
         now = self._clock()
         return [bill.close(now, self._began) for bill in self._up_to_date()]
+
+    def conclude(self, summary: RunSummary) -> None:
+        """Let the cap be, and put all that was spent into a summary."""
+        summary.workers = self.close()
+        summary.charged(self.dearest)
+        summary.rents = self.rents
 
     def so_far(self) -> tuple[list[WorkerCost], list[str]]:
         """Make the bills as if all workers ended now, and name those that have not ended."""

@@ -34,6 +34,7 @@ OPTIONS = [
     "--setup-plan",
     "--setup-plan -q",
     "--setup-plan -k one --gpu-required",
+    "--setup-plan -o remotegpu_collect=far",
     "--collect-only",
     "--collect-only -q",
     "--fixtures",

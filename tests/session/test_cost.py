@@ -427,7 +427,7 @@ def test_under_xdist_the_costs_of_all_processes_are_one_sum(pytester: pytest.Pyt
     result = run(pytester, CPU, *args)
     result.assert_outcomes(passed=2, failed=1)
     adds_up(costs(pytester.path / "j.xml"), "local")
-    assert "[gw0] cost: at most $0.614, $6.00 an hour for 360 s and its end" in said(result)
+    assert "remote: cost: at most $0.614, $6.00 an hour for 360 s and its end" in said(result)
     assert re.search(r"\ncost: about \S+ \(.*\) of at most \$0\.614, by", said(result))
     refused = run(pytester, CPU, *args, "--remote-max-cost=0.5")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
