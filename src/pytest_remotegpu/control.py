@@ -148,7 +148,11 @@ class Control:
 
     @property
     def _runs_nothing(self) -> bool:
-        return bool(self._config.option.collectonly or self._settings.plan)
+        """Whether no worker is needed; what others have collected has no fixtures to show here."""
+        if self._settings.plan or self._config.option.collectonly:
+            return True
+        collects_here = self._gathering is None or isinstance(self._backend, Prices)
+        return collects_here and selection.runs_nothing(self._config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
@@ -243,7 +247,7 @@ class Control:
         option = session.config.option
         if session.testsfailed and not option.continue_on_collection_errors:
             return None
-        if option.collectonly:
+        if self._runs_nothing and not self._settings.plan:
             return None
         try:
             if self._settings.plan:

@@ -178,7 +178,7 @@ class Node(Control):
         if self._gathering is not None and not self._usage:
             self._gathering.settle()
         self._speak(session)
-        if all(shape is None for shape in self.shapes):
+        if self._runs_nothing or all(shape is None for shape in self.shapes):
             return (yield)
         far = self._begin_far(session)
         far.summary.worst = far.spending.worst = self._expected.worst
@@ -227,6 +227,7 @@ class Node(Control):
             where=far.summary.where,
             real=far.summary.real,
             workers=workers,
+            dearest=far.spending.dearest,
             rents=far.spending.rents,
             worst=far.summary.worst,
             began=far.summary.began,

@@ -487,8 +487,7 @@ class FarSide:
             if isinstance(self.backend, Leaves):
                 left = self.backend.left()
                 self.summary.left = [(it.of, it.machine, it.until, it.sure) for it in left]
-        self.summary.workers = self.spending.close()
-        self.summary.rents = self.spending.rents
+        self.spending.conclude(self.summary)
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
         self.news.covered.close(contexts=bool(self._config.getoption("cov_context", None)))

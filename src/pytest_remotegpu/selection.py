@@ -26,6 +26,7 @@ __all__ = [
     "is_choosy",
     "near_misses",
     "own_marker",
+    "runs_nothing",
     "shape_of",
     "shapes_of",
     "timeouts_of",
@@ -35,6 +36,10 @@ MOST_ERRORS = 10
 FLASH: Final = "flash_attn"
 FLASH_CAPABILITY: Final = 8.0
 """Of Ampere, the first cards that FlashAttention-2 runs on (https://github.com/Dao-AILab/flash-attention)."""
+SHOWING: Final = (
+    "collectonly", "setupplan", "showfixtures", "show_fixtures_per_test", "cacheshow",
+)  # fmt: skip
+"""Values of pytest's options with which a session only shows something."""
 OWN_LINE = f"{gpu.SIGNATURE}: run this test where GPUs are; see pytest-remotegpu"
 
 
@@ -214,3 +219,8 @@ def near_misses(
         for mark in item.iter_markers()
     }
     return plan.near_misses(names, [gpu.MARK, *settings.aliases])
+
+
+def runs_nothing(config: pytest.Config) -> bool:
+    """Say whether a session neither sets up nor runs a test, and only shows what there is."""
+    return any(getattr(config.option, name, None) for name in SHOWING)

@@ -105,7 +105,7 @@ class LiveOutput:
 
 def write_summary(reporter: pytest.TerminalReporter, summary: RunSummary) -> None:
     """Write the closing section."""
-    lines = list(summary.lines())
+    lines = list(summary.lines(quiet=reporter.config.get_verbosity() < 0))
     if lines:
         reporter.section("remote summary")
         for line in lines:
