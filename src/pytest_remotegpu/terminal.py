@@ -30,6 +30,7 @@ __all__ = [
     "LiveOutput",
     "begin_line",
     "debug",
+    "head",
     "make_way",
     "say",
     "write_summary",
@@ -124,21 +125,34 @@ def debug(config: pytest.Config, text: str) -> None:
     say(config, text, "remote debug")
 
 
-def say(config: pytest.Config, text: str, head: str = "remote") -> None:
+def say(config: pytest.Config, text: str, head: str = "remote", *, of_all: bool = False) -> None:
     """Write a line in the midst of the tests.
 
     A process of pytest-xdist has no terminal; its stderr is that of the session.
+
+    :param of_all: whether it speaks for all such processes; else a line of one bears its name.
     """
     workerinput = getattr(config, "workerinput", None)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if workerinput is not None:
-        sys.stderr.write(f"{head}: [{workerinput['workerid']}] {text}\n")
+        name = "" if of_all else f"[{workerinput['workerid']}] "
+        sys.stderr.write(f"{head}: {name}{text}\n")
         sys.stderr.flush()
     elif reporter is not None:
         make_way(config)
         begin_line(config)
         reporter.write_line(f"{head}: {text}")
         reporter.flush()  # what is waited for must be seen meanwhile, in a pipe too
+
+
+def head(config: pytest.Config, text: str) -> None:
+    """Write a line that belongs to the header, and could not be known when that was written.
+
+    Where there is no header, as with ``-q`` and in the processes of pytest-xdist, nothing is.
+    """
+    shown = config.get_verbosity() >= 0 and not config.getoption("no_header", False)
+    if text and shown and not hasattr(config, "workerinput"):
+        say(config, text)
 
 
 def begin_line(config: pytest.Config) -> None:
