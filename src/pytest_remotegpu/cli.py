@@ -350,6 +350,7 @@ def _parser() -> argparse.ArgumentParser:
     tidying = command("gc", collect, "take away what is left over and of no use to anybody")
     tidying.add_argument("--dry-run", action="store_true", help="only say what that is")
     errands.add_run(command("run", errands.run, "run one command as tests would run, and where"))
+    errands.add_shell(command("shell", errands.shell, "a shell where tests would run"))
     asking = command("doctor", examine, "find out what is in the way of GPU tests here")
     asking.add_argument("--json", action="store_true", help="as data")
     asking.add_argument("--remote", metavar="SPEC", help="try a far side, too")

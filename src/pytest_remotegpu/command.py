@@ -1,4 +1,4 @@
-"""The plugin of ``remotegpu run``: in the place of a session's tests stands one command.
+"""The plugin of ``remotegpu run`` and ``shell``: in the place of tests stands one command.
 
 Loaded by its name on both sides, so that both have the same test. Knows pytest and the command;
 must not know where it runs, nor who shows what it writes.
@@ -19,7 +19,9 @@ from typing import Any, Final
 
 import pytest
 
-__all__ = ["OPTION", "STATUS", "Command", "option"]
+from pytest_remotegpu.holding import hold
+
+__all__ = ["OPTION", "STATUS", "Command", "hold_option", "option"]
 
 OPTION: Final = "--remotegpu-command"
 STATUS: Final = "remotegpu_exit_status"
@@ -38,6 +40,14 @@ def option(words: list[str], gpus: int) -> str:
     :param gpus: how many the command sees.
     """
     return f"{OPTION}={json.dumps({'words': words, 'gpus': gpus})}"
+
+
+def hold_option(token: str, gpus: int) -> str:
+    """Give the option that asks to hold the surroundings for a shell.
+
+    :param token: by which the line is known that names the way in.
+    """
+    return f"{OPTION}={json.dumps({'words': [], 'gpus': gpus, 'token': token})}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,7 +69,7 @@ def pytest_collection(session: pytest.Session) -> bool:
     config = session.config
     asked = json.loads(config.option.remotegpu_command)
     item = Command.from_parent(session, name="command")
-    item.words = asked["words"]
+    item.words, item.token = asked["words"], asked.get("token", "")
     for mark in _marks(config, asked["gpus"]):
         item.add_marker(mark)
     session.items = [item]
@@ -86,19 +96,21 @@ def _marks(config: pytest.Config, gpus: int) -> list[pytest.MarkDecorator]:
 
 
 class Command(pytest.Item):
-    """Runs one command, and passes when that ends with exit status 0.
+    """Runs one command, and passes when that ends with exit status 0; or waits for a shell's end.
 
-    :ivar words: the program and its arguments.
+    :ivar words: the program and its arguments; empty for a shell. :ivar token: of that.
     """
 
     words: list[str]
+    token: str
 
     def runtest(self) -> None:
         """Run it.
 
         :raises EndedError: for any other exit status.
         """
-        status = _run(self.words, os.environ)
+        variables = {**os.environ, "PATH": _path(os.environ)}
+        status = _run(self.words, variables) if self.words else hold(self.token, variables)
         self.user_properties.append((STATUS, status))
         if status:
             raise EndedError(status)
@@ -123,7 +135,7 @@ class EndedError(Exception):
 
 def _run(words: list[str], environ: Mapping[str, str]) -> int:
     """Run a command on this process's streams, without input; give its exit status as shells do."""
-    variables = {"PYTHONUNBUFFERED": "1", **environ, "PATH": _path(environ)}
+    variables = {"PYTHONUNBUFFERED": "1", **environ}
     program = shutil.which(words[0], path=variables["PATH"]) or words[0]
     try:
         child = subprocess.Popen(words, executable=program, stdin=subprocess.DEVNULL, env=variables)

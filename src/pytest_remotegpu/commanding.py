@@ -19,7 +19,7 @@ import pytest
 from pytest_remotegpu import command
 from pytest_remotegpu.terminal import STREAMS
 
-__all__ = ["FAILED", "INTERRUPTED", "UNREAD", "USAGE", "run"]
+__all__ = ["FAILED", "INTERRUPTED", "UNREAD", "USAGE", "Streams", "arguments", "run"]
 
 USAGE, FAILED, INTERRUPTED, UNREAD = 2, 125, 130, 141
 """Exit statuses that are not the command's: as of ``env`` and ``docker run`` where it did not run,
@@ -53,21 +53,24 @@ def run(words: list[str], *, gpus: int, options: Sequence[str], environ: Mapping
     streams = Streams()
     try:
         with streams.aside():
-            status = int(pytest.main(_arguments(words, gpus, options, environ), plugins=[streams]))
+            told = arguments(command.option(words, gpus), options, environ)
+            status = int(pytest.main(told, plugins=[streams]))
     finally:
         streams.close()
     return streams.status(status)
 
 
-def _arguments(
-    words: list[str], gpus: int, options: Sequence[str], environ: Mapping[str, str]
-) -> list[str]:
+def arguments(asked: str, options: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Give pytest's command line.
+
+    :param asked: the option that says what to run. :param options: the user's.
+    """
     own = ["-p", command.__name__, "-s", "--remote-timeout=0", "--remote-workers=1"]
     own += ["-o", "remotegpu_collect=here", "-o", "faulthandler_timeout=0"]
     loads = "PYTEST_DISABLE_PLUGIN_AUTOLOAD" not in environ
     if loads and importlib.util.find_spec("pytest_cov") is not None:
         own.append("--no-cov")
-    return [*own, command.option(words, gpus), *options]
+    return [*own, asked, *options]
 
 
 class Streams:

@@ -1,4 +1,4 @@
-"""What ``remotegpu run`` takes on its command line, and what of it a session is told.
+"""What ``remotegpu run`` and ``shell`` take as arguments, and what of it a session is told.
 
 Must not import pytest before a command is to run; what becomes of the command is none of its
 business.
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["add_run", "run", "split"]
+__all__ = ["add_run", "add_shell", "run", "shell", "split"]
 
 PASSED_ON: Final = {
     "--remote-run-timeout": "SECONDS",
@@ -48,6 +48,11 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Let a command take what sessions take."""
     parser.usage = "remotegpu run --remote=SPEC [options] -- COMMAND [arguments]"
+    add_shell(parser)
+
+
+def add_shell(parser: argparse.ArgumentParser) -> None:
+    """The same for a shell."""
     parser.add_argument("--remote", metavar="SPEC", required=True, help="where, as for tests")
     parser.add_argument(
         "--gpu-count", dest="gpus", type=_gpus, default=1, metavar="N", help="GPUs that it sees (1)"
@@ -80,6 +85,17 @@ def run(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from pytest_remotegpu import commanding  # noqa: PLC0415 -- needs pytest
 
     return commanding.run(options.words, gpus=options.gpus, options=told, environ=environ)
+
+
+def shell(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Let the user sit on a far side, in the surroundings that tests have there.
+
+    :raises UsageError: for what can't be meant.
+    """
+    told = _for_session(options)
+    from pytest_remotegpu import shelling  # noqa: PLC0415 -- needs pytest
+
+    return shelling.run(spec=options.remote, gpus=options.gpus, options=told, environ=environ)
 
 
 def _for_session(options: argparse.Namespace) -> list[str]:

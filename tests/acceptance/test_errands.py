@@ -1,8 +1,12 @@
-"""``remotegpu run``: a command on each far side, what it sees there, and what comes of it here."""
+"""``remotegpu run`` and ``shell``: what runs on each far side, what it sees, what comes of it."""
 
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import select
 import signal
 import subprocess
 import sys
@@ -14,6 +18,8 @@ import pytest
 
 import sshd
 from loopback import LoopbackModal
+from pytest_remotegpu import shelling
+from pytest_remotegpu.errors import UsageError
 from session.running import run as run_pytest
 from session.running import until
 
@@ -271,3 +277,137 @@ def test_what_it_costs(pytester: pytest.Pytester, service: LoopbackModal) -> Non
     assert (test["outcome"], test["gpus"]) == ("passed", 1)
     assert test["cost_usd"] > 0
     assert document["cost"]["total"] >= test["cost_usd"]
+
+
+# a shell
+
+SITS = b"""
+echo "in $(basename "$PWD") as $REMOTEGPU_WORKER with '$WANTED'"
+ls says.py
+exit 7
+"""
+
+
+@pytest.mark.parametrize("where", ["local", "ssh"])
+@pytest.mark.timeout(120)
+def test_a_shell(
+    pytester: pytest.Pytester,
+    where: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It reads what is typed, is where a test would be, and its exit status is passed on."""
+    far = [CPU] if where == "local" else [f"--remote=ssh:{sshd.HOST}"]
+    if where == "ssh":
+        request.getfixturevalue("gpubox")
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    monkeypatch.setenv("WANTED", "it's $HOME; `false`\nand more")
+    pytester.makeini("[pytest]\nremotegpu_env = WANTED\n")
+    pytester.makepyfile(says=SAYS)
+    done = remotegpu("shell", *far, stdin=SITS)
+    text = f"in {pytester.path.name} as {where}-1 with 'it's $HOME; `false`\nand more'\nsays.py\n"
+    assert (done.returncode, done.stdout.decode()) == (7, text), done.stderr.decode()
+    assert b"a shell on " in done.stderr
+
+
+@pytest.mark.timeout(120)
+def test_a_shell_has_the_terminal(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C there is for what runs in it, and does not end the session."""
+    assert pytester.path.is_dir()
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    monkeypatch.setenv("PS1", "ready> ")
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execv(sys.executable, line("shell", CPU))  # noqa: S606 -- the child of a terminal
+    said = b""
+
+    def has(text: bytes) -> bool:
+        nonlocal said
+        if select.select([terminal], [], [], 0)[0]:
+            said += os.read(terminal, 2**16)
+        return text in said
+
+    assert until(lambda: has(b"ready> ")), said
+    os.write(terminal, b"sleep 90 || echo cut\n")
+    assert until(lambda: has(b"echo cut\r\n"))
+    os.write(terminal, b"\x03")
+    os.write(terminal, b"tty && echo still-$((40 + 2))\n")
+    assert until(lambda: has(b"still-42\r\n")), said
+    assert b"/dev/pts/" in said
+    os.write(terminal, b"exit 5\n")
+    assert until(lambda: has(b"pretend GPUs")), said
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+    os.close(terminal)
+
+
+@pytest.mark.timeout(120)
+def test_a_shell_at_modal(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The vendor's command is printed; where the shell that it starts has ended, all has."""
+    assert pytester.path.is_dir()
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    process = subprocess.Popen(
+        line("shell", "--remote=modal:T4"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    found = None
+    while found is None:
+        said = process.stderr.readline()
+        assert said, "no command was printed"
+        found = re.fullmatch(rb" +modal container exec --pty (\S+) (/bin/sh) (\S+)\n", said)
+    container, shell, script = (part.decode() for part in found.groups())
+    assert container in [each.id for each in service.containers]
+    inside = subprocess.run(
+        [shell, script], input=b"echo $REMOTEGPU_WORKER; exit 3", capture_output=True, check=False
+    )
+    assert (inside.returncode, inside.stdout) == (3, b"modal-1\n")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, b"")
+    assert b"cost: about $" in err
+    assert not Path(script).parent.exists()
+
+
+def test_a_shell_ends_with_its_session(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pytester.path.is_dir()
+    monkeypatch.setenv("SHELL", "/bin/cat")
+    typed, typing = os.pipe()
+    process = subprocess.Popen(
+        line("shell", CPU, "--remote-run-timeout=4"), stdin=typed, stderr=subprocess.PIPE
+    )
+    _, err = process.communicate(timeout=60)
+    os.close(typed)
+    os.close(typing)
+    assert process.returncode == 125, err.decode()
+    assert b"4 s" in err
+
+
+def test_a_far_side_without_a_terminal(pytester: pytest.Pytester) -> None:
+    assert pytester.path.is_dir()
+    done = remotegpu("shell", f"--remote={PRETENDS}", *HERE)
+    assert done.returncode == 2
+    assert b"nobody knows how a terminal gets there; remotegpu run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"",
+        b"[]",
+        b'{"enter": "/tmp/x; id", "machine": ""}',
+        b'{"enter": "x", "machine": ""}',
+        b'{"enter": "/tmp/x", "machine": "a b"}',
+        b'{"enter": "/tmp/x\\u001b[2J", "machine": ""}',
+    ],
+)
+def test_a_way_in_that_is_none(told: bytes) -> None:
+    """A hostile machine gets nothing typed by the user that is not a path."""
+    with pytest.raises(UsageError, match="names no way in"):
+        shelling.read(told)
+    assert shelling.read(b'{"enter": "/tmp/x-1/enter", "machine": "ta-1"}')
