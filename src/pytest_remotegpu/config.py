@@ -68,7 +68,11 @@ SECONDS: Final = {"timeout": 600.0, "run_timeout": 0.0, "wait": 300.0, "idle": 6
 INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu": ("string", "", "where marked tests run: the value of --remote"),
     "remotegpu_required": ("bool", "", "the same as --gpu-required"),
-    "remotegpu_python": ("string", "", "the far interpreter (local, command and ssh)"),
+    "remotegpu_python": (
+        "string",
+        "",
+        "the far interpreter (local, command and ssh; a rented machine has its own)",
+    ),
     "remotegpu_timeout": ("string", "", "the same as --remote-timeout"),
     "remotegpu_idle": (
         "string",

@@ -336,3 +336,19 @@ def gpu_devices(gpu: Any) -> Any:
 def gpu_device(gpu_devices: Any) -> Any:
     """The first ``torch.device`` that this test was given."""
     return gpu_devices[0]
+
+
+@pytest.fixture
+def rank(request: pytest.FixtureRequest) -> int:
+    """The number of this process among the ranks of the test; 0 where it runs alone."""
+    from pytest_remotegpu import inplace
+
+    return inplace.rank_of(request)[0]
+
+
+@pytest.fixture
+def world_size(request: pytest.FixtureRequest) -> int:
+    """How many processes run the test together; 1 where it runs alone."""
+    from pytest_remotegpu import inplace
+
+    return inplace.rank_of(request)[1]

@@ -21,7 +21,15 @@ if TYPE_CHECKING:  # not loaded where nothing is shipped
     from pytest_remotegpu.backends.base import Checks
     from pytest_remotegpu.classify.needing import Need
 
-__all__ = ["Fitting", "near_misses", "own_marker", "shape_of", "shapes_of", "timeouts_of"]
+__all__ = [
+    "Fitting",
+    "is_choosy",
+    "near_misses",
+    "own_marker",
+    "shape_of",
+    "shapes_of",
+    "timeouts_of",
+]
 
 MOST_ERRORS = 10
 FLASH: Final = "flash_attn"
@@ -118,11 +126,12 @@ def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:
     any variables, so they never run in a worker that has some.
     """
     found = [shape for shape in shapes if shape is not None and not shape.env]
-    least = min(found, key=lambda shape: (_is_choosy(shape), shape), default=Shape(0))
+    least = min(found, key=lambda shape: (is_choosy(shape), shape), default=Shape(0))
     return [shape or least for shape in shapes]
 
 
-def _is_choosy(shape: Shape) -> bool:
+def is_choosy(shape: Shape) -> bool:
+    """Say whether a shape asks for more than a number of cards."""
     return shape != Shape(shape.count)
 
 

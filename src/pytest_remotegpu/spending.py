@@ -314,6 +314,13 @@ class Spending:
         now = self._clock()
         return [bill.close(now, self._began) for bill in self._up_to_date()]
 
+    def so_far(self) -> tuple[list[WorkerCost], list[str]]:
+        """Make the bills as if all workers ended now, and name those that have not ended."""
+        now = self._clock()
+        bills = self._up_to_date()
+        living = [bill.name for bill in bills if bill.ended is None]
+        return [bill.close(now, self._began) for bill in bills], living
+
     @property
     def rents(self) -> bool:
         """Whether what workers run on is paid for, be the price known or not."""

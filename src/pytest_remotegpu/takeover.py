@@ -69,6 +69,7 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
         chosen=frozenset(each.name for each in settings.origins if each.origin != "default"),
         wanted=outfit,
         prices=settings.prices,
+        quiet=config.get_verbosity() < 0,
     )
 
 
@@ -89,29 +90,11 @@ def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
             f"--remote-ephemeral is for backends that deploy something, such as modal; "
             f"--remote={settings.spec} does not; --remote-fresh does without a warm process"
         )
-    if settings.collect_far:
-        _check_collection(config, settings, backend)
     if settings.required and backend.pretends:
         raise UsageError(
             f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; "
             "name a far side that has one"
         )
-
-
-def _check_collection(config: pytest.Config, settings: Settings, backend: Backend) -> None:
-    """Refuse what far collection does not go together with yet."""
-    distributed = _distributes(config) or hasattr(config, "workerinput")
-    for wrong, what in (
-        (isinstance(backend, Describes), f"--remote={settings.spec}, which rents machines"),
-        (distributed, "pytest-xdist's -n"),
-        (bool(settings.rev), "--remote-rev"),
-        (bool(settings.max_cost), "--remote-max-cost"),
-    ):
-        if wrong:
-            raise UsageError(
-                f"remotegpu_collect = far does not go together with {what} in this version; "
-                "use -o remotegpu_collect=here"
-            )
 
 
 def _distributes(config: pytest.Config) -> bool:

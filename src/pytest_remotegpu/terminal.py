@@ -21,12 +21,16 @@ MOST_KEPT = 2**16
 """Characters of a line that wait for its end."""
 MOVING = "remotegpu-incoming"
 """The name of the plugin that writes a line over and over."""
+STREAMS = "remotegpu-streams"
+"""The name of the plugin that shows live output by itself, byte by byte, where there is one."""
 
 __all__ = [
     "MOVING",
+    "STREAMS",
     "LiveOutput",
     "begin_line",
     "debug",
+    "head",
     "make_way",
     "say",
     "write_summary",
@@ -49,6 +53,10 @@ class LiveOutput:
 
     def write(self, worker: str, stream: int, data: bytes) -> None:
         """Take in bytes of a worker's stdout (1) or stderr (2)."""
+        plugin: Any = self._config.pluginmanager.get_plugin(STREAMS)
+        if plugin is not None:
+            plugin.write(stream, data)
+            return
         source = (worker, stream)
         if source not in self._decoders:
             self._decoders[source] = codecs.getincrementaldecoder("utf-8")("replace")
@@ -135,6 +143,16 @@ def say(config: pytest.Config, text: str, head: str = "remote", *, of_all: bool 
         begin_line(config)
         reporter.write_line(f"{head}: {text}")
         reporter.flush()  # what is waited for must be seen meanwhile, in a pipe too
+
+
+def head(config: pytest.Config, text: str) -> None:
+    """Write a line that belongs to the header, and could not be known when that was written.
+
+    Where there is no header, as with ``-q`` and in the processes of pytest-xdist, nothing is.
+    """
+    shown = config.get_verbosity() >= 0 and not config.getoption("no_header", False)
+    if text and shown and not hasattr(config, "workerinput"):
+        say(config, text)
 
 
 def begin_line(config: pytest.Config) -> None:

@@ -50,6 +50,16 @@ WORKERS = Leg("workers", ("--remote=local:cpu", "--remote-workers=2"), shared=Tr
 # that its tests would come between those that run here: a limit has them all run in order.
 FAR = Leg("far", ("--remote=local:cpu", "-o", "remotegpu_collect=far", "--maxfail=1000"))
 
+# The same in a process of pytest-xdist, in containers, and with no file collected here at all.
+COLLECTS = ("-o", "remotegpu_collect=far", "--maxfail=1000")
+FAR_XDIST = Leg("far xdist", (*XDIST.args, *COLLECTS), beside=XDIST.beside)
+FAR_MODAL = Leg("far modal", (*MODAL.args, *COLLECTS), far_roots=SENT)
+NAMED = ("-o", "remotegpu_files=**/*test*.py", "--remote-all")
+FAR_ALL = Leg("far all", ("--remote=local:cpu", *NAMED, *COLLECTS), ships_all=True)
+
+# The legs that need Modal's client.
+MODALS = (MODAL, FAR_MODAL)
+
 # The cases that select among what was collected there, or find fault with it.
 FAR_CASES = ("keyword", "marker", "ids", "failed and new ones", "collection", "broken files")
 
@@ -72,6 +82,9 @@ FAULT_LEGS = (LOCAL, MODAL) if WHOLE and HAS_MODAL else (LOCAL,)
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
     FAR: None if WHOLE else ("outcomes", "params", "layout", "broken", "choices"),
+    FAR_ALL: None if WHOLE else ("scopes", "styles", "choices"),
+    FAR_XDIST: ("params", "layout", "choices"),
+    FAR_MODAL: None if WHOLE else ("layout",),
     COMMAND: ("outcomes", "layout", "choices"),
     SSH: ("output", "choices"),
     MODAL_SHAPED: ("params", "choices"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_remotegpu.backends.modal import spec, table
 from pytest_remotegpu.errors import SpecError, UsageError
-from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.gpu import Shape, words
 
 NAMES = [*table.TYPES, *table.ALIASES]
 
@@ -34,6 +36,20 @@ def chosen(rest: str, shape: Shape) -> str:
         ("T4", Shape(type=("H100",)), "H100"),
         ("T4", Shape(type=("NVIDIA A100-SXM4-80GB",)), "A100-80GB"),
         ("T4", Shape(type=("L4", "A10G")), "L4,A10"),
+        ("", Shape(type=("A100",)), "A100-40GB"),
+        ("T4", Shape(type=("a100",), min_memory_gib=60), "A100-80GB"),
+        ("A100", Shape(type=("A100",), min_memory_gib=60), "A100-80GB"),
+        ("A100-80GB", Shape(2, type=("A100",)), "A100-80GB:2"),
+        ("H100,A100-80GB,A100", Shape(type=("A100",)), "A100-80GB,A100-40GB"),
+        ("H100", Shape(type=("A100", "H100")), "H100,A100-40GB"),
+        ("H100!", Shape(type=("H100",)), "H100!"),
+        ("H100", Shape(type=("H100!",)), "H100!"),
+        ("B200+", Shape(type=("B200",)), "B200"),
+        ("T4", Shape(type=("NVIDIA A100",)), "A100-40GB"),
+        ("T4", Shape(type=("Tesla T4",)), "T4"),
+        ("T4", Shape(type=("NVIDIA H100 80GB HBM3",)), "H100"),
+        ("T4", Shape(type=("RTX PRO 6000",)), "RTX-PRO-6000"),
+        ("T4", Shape(type=("T4", "L4"), min_capability=8.0), "L4"),
     ],
 )
 def test_what_a_test_gets(rest: str, shape: Shape, cards: str) -> None:
@@ -64,6 +80,13 @@ def test_what_it_can_not_name(rest: str, words: str) -> None:
         ("A100", Shape(min_memory_gib=60), "A100-40GB has 40 GiB; .*--remote=modal:A100-80GB"),
         ("T4", Shape(min_capability=8.0), "T4 has capability 7.5 .FlashAttention-2 needs 8.0.*A10"),
         ("T4", Shape(type=("V100",)), "type='V100'.* names a card, which is no GPU of Modal's"),
+        ("T4", Shape(type=("NVIDIA",)), "type='NVIDIA'.* names a card, which is no GPU of Modal's"),
+        ("T4", Shape(type=("T4",), min_capability=8.0), r'8\.0.*does: gpu\(type="L4"\), or A10,'),
+        (
+            "L4",
+            Shape(2, type=("A100",), min_memory_gib=90),
+            r"A100-40GB has 40 GiB; A100-80GB has 80 .*: gpu\(2, type=.RTX-PRO-6000.\), or H200",
+        ),
     ],
 )
 def test_what_no_card_does(rest: str, shape: Shape, words: str) -> None:
@@ -90,6 +113,49 @@ def test_what_is_given_has_what_was_asked_for(
     assert all(not spec.lacks(card, shape) for card in found)
     assert bool(found) == bool(count)
     assert not named or set(found) <= set(named)
+
+
+def is_of(card: table.CardType, name: str) -> bool:
+    """Say whether a type is what a mark's name means, as the page on marks has it."""
+    return card == table.find(name) or words(name) <= words(card.name)
+
+
+@given(
+    st.lists(st.sampled_from(NAMES), max_size=3),
+    st.lists(st.sampled_from([*NAMES, "80GB", "RTX 6000", "nvidia a100"]), min_size=1, max_size=3),
+    st.integers(1, 9),
+    st.sampled_from([0.0, 24.0, 60.0, 100.0]),
+    st.sampled_from([0.0, 8.0, 9.0]),
+)
+def test_what_a_mark_names_stands_above_the_option(
+    names: list[str], marked: list[str], count: int, memory: float, capability: float
+) -> None:
+    shape = Shape(count, tuple(marked), memory, capability)
+    named = spec.parse(",".join(names))
+    plain = [name.removeprefix("nvidia ") for name in marked]
+    fitting = [card for card in table.TYPES.values() if not spec.lacks(card, shape)]
+    meant = [[card for card in fitting if is_of(card, name)] for name in plain]
+    if not any(meant):
+        with pytest.raises(UsageError, match=r"no type of Modal's does|what does: gpu"):
+            spec.choose(named, shape)
+        return
+    found = spec.choose(named, shape)
+    assert all(card in fitting and any(is_of(card, name) for name in plain) for card in found)
+    assert all(set(types) & set(found) for types in meant if types)
+    exact = {table.find(name) for name in plain if name.endswith("!")}
+    of_option = [card for card in named if any(card in types for types in meant)]
+    if not exact:
+        assert set(found[: len(of_option)]) == set(of_option)
+    further = spec.further(found, shape)
+    if further:
+        more = tuple(json.loads(further[further.index("[") : -1]))
+        assert set(spec.choose(named, replace(shape, type=more))) > set(found)
+
+
+def test_the_cheapest_of_those_that_a_mark_means() -> None:
+    """It has what is asked for, whatever the option names beside it."""
+    for named in ("", "T4", "A100", "H200,T4"):
+        assert chosen(named, Shape(type=("A100",), min_memory_gib=60)) == "A100-80GB"
 
 
 @pytest.mark.parametrize("name", NAMES)

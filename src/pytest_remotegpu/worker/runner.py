@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import faulthandler
 import os
-import signal
-import socket
 import sys
 import time
 import traceback
@@ -28,7 +25,6 @@ from pytest_remotegpu.worker import (
     collecting,
     comparing,
     installed,
-    interpreter,
     junit,
     logs,
     options,
@@ -42,10 +38,9 @@ from pytest_remotegpu.worker.emit import Emitter, ReportSender
 from pytest_remotegpu.worker.following import Following
 from pytest_remotegpu.worker.gpu_state import GpuState
 from pytest_remotegpu.worker.inbox import Inbox
-from pytest_remotegpu.worker.process import DUMP
 from pytest_remotegpu.worker.quiet import QuietReporter
 
-__all__ = ["PLUGIN_NAME", "Runner", "main"]
+__all__ = ["PLUGIN_NAME", "Runner", "serve"]
 
 PLUGIN_NAME = "remotegpu-runner"
 """The name of the runner's plugin; the package's own plugin is inert beside it."""
@@ -91,8 +86,14 @@ class Runner:
         self.config = config
         config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
         if self.wanted_files and not self.options.keep_args:
-            config.args = list(self.options.files)
+            config.args = self._files()
         return config
+
+    def _files(self) -> list[str]:
+        """Give the files to begin with; one that is not here is missed by whoever collects."""
+        files = list(self.options.files)
+        here = [path for path in files if Path(path).exists()] if self.order.collects else files
+        return here or files
 
     def pytest_plugin_registered(self, plugin: object, manager: pytest.PytestPluginManager) -> None:
         """Put a reporter that shows nothing in the place of pytest's."""
@@ -209,6 +210,8 @@ class Runner:
         if not isinstance(message, orders.Values):
             raise pytest.UsageError(f"{type(message).__name__} came where values were due")
         for place, wanted in cloudpickle.loads(message.payload).items():
+            if place not in unexplained:
+                continue  # another rank has asked for it
             why = self.matcher.settle(place, rebuild.Wanted(**wanted))
             if why:
                 self.emitter.put(events.NotFound(place, to_text(why)))
@@ -303,13 +306,8 @@ class Runner:
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
             sys.stderr.flush()
-        if artifacts.asked(self.site.artifacts, place):
-            self.emitter.flush(waits=True)  # the supervisor sends no more of them by itself
-            self.inbox.wait_until_shown()
-        for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
-            self.emitter.put(event)
-            if isinstance(event, events.Artifact) and len(event.data) > 2**16:
-                self.emitter.flush()
+        if self.site.rank < 0:  # else the launcher sends those of all ranks
+            self._send_artifacts(place)
         for told in self.covering.news():
             self.emitter.put(told)
         self._look_at_gpus(place, item, following)
@@ -329,6 +327,15 @@ class Runner:
         if ending != "stopped" and (self.taken or (ends and place is not None)):
             return self.following.settle(item, report, place)
         return report
+
+    def _send_artifacts(self, place: int) -> None:
+        if artifacts.asked(self.site.artifacts, place):
+            self.emitter.flush(waits=True)  # the supervisor sends no more of them by itself
+            self.inbox.wait_until_shown()
+        for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
+            self.emitter.put(event)
+            if isinstance(event, events.Artifact) and len(event.data) > 2**16:
+                self.emitter.flush()
 
     def _look_at_gpus(self, place: int, item: pytest.Item, following: pytest.Item | None) -> None:
         """Tell of their memory; say that another process must go on, or had better do so."""
@@ -414,7 +421,7 @@ def _captures_fds(config: pytest.Config) -> bool:
     return bool(config.getoption("capture", "no") == "fd")
 
 
-def _session(runner: Runner, emitter: Emitter) -> bool:
+def _session(runner: Runner, emitter: Emitter, beside: Sequence[object]) -> bool:
     """Run the session; tell of an end that its tests do not account for.
 
     :return: whether it could not begin, as pytest itself has said on its streams.
@@ -422,7 +429,8 @@ def _session(runner: Runner, emitter: Emitter) -> bool:
     try:
         with contextlib.ExitStack() as runner.while_configured:
             runner.while_configured.enter_context(installed.kept())
-            status = int(pytest.main(options.understood(runner.options.args), plugins=[runner]))
+            args = options.understood(runner.options.args)
+            status = int(pytest.main(args, plugins=[runner, *beside]))
     except BaseException as error:  # noqa: BLE001 -- the border: a hook may raise anything
         text = to_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         if runner.natural is None:
@@ -439,29 +447,16 @@ def _session(runner: Runner, emitter: Emitter) -> bool:
     return status == pytest.ExitCode.USAGE_ERROR or runner.natural is None
 
 
-def main(fd: int, stacks: int, locks: Sequence[int] = (), said: bytes = b"") -> NoReturn:
-    """Serve one order that comes over the socket ``fd``, then end the process.
+def serve(
+    order: orders.Order, emitter: Emitter, inbox: Inbox, beside: Sequence[object] = ()
+) -> NoReturn:
+    """Serve an order that has been heard, then end the process.
 
-    :param stacks: a file for every thread's stack, whenever the supervisor asks for them.
-    :param locks: descriptors to hold. :param said: what had come before this process began anew,
-        with the order's interpreter options.
+    :param beside: further plugins of the session.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # its parents leave it alone
-    faulthandler.register(DUMP, file=stacks, all_threads=True)
-    channel = socket.socket(fileno=fd)
-    channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
-    emitter, inbox = Emitter(channel), Inbox(channel, said)
-    order = inbox.wait()
-    if not isinstance(order, orders.Order):
-        os._exit(0)
-    variables = interpreter.missing(order.variables)
-    if (order.options.python or variables) and not said:
-        heard = bytes(inbox.said or b"")
-        interpreter.become(order.options.python, variables, heard, [fd, stacks, *locks])
-    inbox.said = None
     surroundings.settle_in(order)
     runner = Runner(order, emitter, inbox)
-    failed = _session(runner, emitter)
+    failed = _session(runner, emitter, beside)
     for told in runner.covering.news(last=True):
         emitter.put(told)
     with contextlib.suppress(AttributeError, ValueError, OSError):

@@ -23,6 +23,8 @@ RUN: Final = "PYTEST_REMOTEGPU_RUN"
 """The variable with the id of a run; what is made for that run alone gets it as a tag."""
 FLASH: Final = 8.0
 """The capability that FlashAttention-2 needs: Ampere or newer."""
+MAKER: Final = {"nvidia", "tesla"}
+"""Words in the names that drivers give to cards, and not in those of types."""
 
 
 def run_of(variables: Mapping[str, str]) -> str:
@@ -78,44 +80,61 @@ def _unknown(name: str) -> str:
 def choose(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:
     """Give the types of which the tests of a shape may have any, in the order of preference.
 
-    A mark's own types win over those that the option names. Where neither names any, it is the
-    cheapest that does.
+    What a mark names stands above the option: for each of its names those types of the option that
+    it fits, else the cheapest one that it fits and that does. The option's come first. Where
+    neither names any, it is the cheapest that does.
 
     :param named: as :func:`parse` gives them.
     :raises UsageError: where no type does, with what each lacks and what would do.
     """
     if not shape.count:
         return ()
-    wanted = _of_mark(shape.type) or named
-    if not wanted:
-        fitting = [card for card in table.TYPES.values() if not lacks(card, shape)]
-        wanted = tuple(sorted(fitting, key=lambda card: card.usd_per_second or float("inf"))[:1])
-    fitting = [card for card in wanted if not lacks(card, shape)]
-    if fitting:
-        return tuple(fitting)
-    texts = [f"{card.name} {lacks(card, shape)}" for card in wanted] or ["no type has that"]
-    raise UsageError(f"{shape} asked for, and {'; '.join(texts)}{_way_out(shape)}")
+    if shape.type:
+        return _of_mark(named, shape)
+    fitting = [card for card in named or _cheapest_first() if not lacks(card, shape)]
+    if not fitting:
+        raise _refusal(named, shape)
+    return tuple(fitting if named else fitting[:1])
 
 
-def _of_mark(types: Iterable[str]) -> tuple[CardType, ...]:
-    found: list[CardType] = []
-    for name in types:
-        card = table.find(name)
-        more = [card] if card else _by_words(name)
-        if not more:
-            raise UsageError(f"gpu(type={name!r}) names a card, {_unknown(name)}")
-        found += more
-    return tuple(dict.fromkeys(found))
+def _of_mark(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:
+    meant = [_meant(name) for name in shape.type]
+    preferred: list[CardType] = []
+    others: list[CardType] = []
+    for types in meant:
+        fitting = [card for card in types if not lacks(card, shape)]
+        of_option = [card for card in named if card in fitting]
+        preferred += of_option
+        others += [] if of_option else fitting[:1]
+    if not preferred and not others:
+        raise _refusal((card for types in meant for card in types), shape)
+    return tuple(dict.fromkeys(preferred + others))
 
 
-def _by_words(name: str) -> list[CardType]:
-    """Find the types that a name of another kind means, such as ``NVIDIA A100-SXM4-80GB``."""
-    asked = gpu.words(name)
-    return [
-        card
-        for card in table.TYPES.values()
-        if gpu.words(card.name) <= asked or asked <= gpu.words(card.name)
-    ]
+def _meant(name: str) -> list[CardType]:
+    """Give the types that a mark's name means, the cheapest first.
+
+    They are those that have each word of it in their name. The service's alias of another type is
+    one of these; a name that ends in ``!`` is that very type.
+
+    :raises UsageError: where it means none.
+    """
+    exact = table.find(name)
+    asked = gpu.words(name) - MAKER
+    if exact is not None and exact.name.endswith("!"):
+        return [exact]
+    found = [card for card in _cheapest_first() if asked and asked <= gpu.words(card.name)]
+    if exact is not None and exact not in found:
+        found.append(exact)
+    # a name of another kind, such as NVIDIA A100-SXM4-80GB
+    found = found or [card for card in _cheapest_first() if gpu.words(card.name) <= asked]
+    if not found:
+        raise UsageError(f"gpu(type={name!r}) names a card, {_unknown(name)}")
+    return found
+
+
+def _cheapest_first() -> list[CardType]:
+    return sorted(table.TYPES.values(), key=lambda card: card.usd_per_second or float("inf"))
 
 
 def lacks(card: CardType, shape: Shape) -> str:
@@ -130,14 +149,22 @@ def lacks(card: CardType, shape: Shape) -> str:
     return ""
 
 
-def _way_out(shape: Shape) -> str:
-    fitting = [card for card in table.TYPES.values() if not lacks(card, shape)]
-    fitting.sort(key=lambda card: card.usd_per_second or float("inf"))
-    if not fitting:
-        return "; no type of Modal's does"
-    return f"; what does: --remote=modal:{fitting[0].name}" + (
-        f", or {', '.join(card.name for card in fitting[1:4])}" if fitting[1:] else ""
-    )
+def _refusal(wanted: Iterable[CardType], shape: Shape) -> UsageError:
+    """Say what each type lacks, and what would do: in the mark, where that has named them."""
+    texts = [f"{card.name} {lacks(card, shape)}" for card in dict.fromkeys(wanted)]
+    fitting = [card for card in _cheapest_first() if not lacks(card, shape)]
+    way = "no type of Modal's does"
+    if fitting:
+        first = fitting[0].name
+        more = f", or {', '.join(card.name for card in fitting[1:4])}" if fitting[1:] else ""
+        way = f"what does: {_mark(shape, first) if shape.type else f'--remote=modal:{first}'}{more}"
+    return UsageError(f"{shape} asked for, and {'; '.join(texts or ['no type has that'])}; {way}")
+
+
+def _mark(shape: Shape, types: str | list[str]) -> str:
+    """Write a mark that names these types."""
+    count = f"{shape.count}, " if shape.count > 1 else ""
+    return f"gpu({count}type={json.dumps(types)})"
 
 
 def cards(types: Iterable[CardType], count: int) -> str:
@@ -161,6 +188,5 @@ def further(types: Iterable[CardType], shape: Shape) -> str:
         return ""
     names.append(min(more, key=lambda card: card.usd_per_second or float("inf")).name)
     if shape.type:  # which stands above the option
-        count = f"{shape.count}, " if shape.count > 1 else ""
-        return f"name further cards in the mark, such as gpu({count}type={json.dumps(names)})"
+        return f"name further cards in the mark, such as {_mark(shape, names)}"
     return f"name further cards, such as --remote=modal:{','.join(names)}"
