@@ -26,6 +26,8 @@ MOST_ASKED: Final = 3
 """How often a far side may ask for one content."""
 MOST_COLLECTORS: Final = 8
 """Collectors of one file: its module, its doctests, what plugins add."""
+MOST_FILES: Final = 100_000
+"""Files that a far side may have collected which was not told which ones."""
 MOST_LOST: Final = 1
 """How many workers may be lost over the same files, without anybody's notice."""
 MOST_TAKEN: Final = 3
@@ -37,6 +39,8 @@ Key = tuple[str, int]
 class Gatherer:
     """One worker that collects.
 
+    :ivar files: those that it collects; ``None`` for all that there are. :ivar asked: what it was
+        given for that. :ivar hooked: what hooks of the far side have left of all tests.
     :ivar kept: what it has said that concerns whoever runs tests on it.
     :ivar done: whether it has been through its files. :ivar why: why it never will.
     :ivar lost: how many workers were lost in whose place this one is, :ivar taken: how many were
@@ -44,7 +48,8 @@ class Gatherer:
     """
 
     worker: Worker
-    files: frozenset[Path]
+    files: frozenset[Path] | None
+    asked: list[str] = field(default_factory=list)
     kept: list[Said] = field(default_factory=list)
     done: bool = False
     why: str = ""
@@ -55,6 +60,7 @@ class Gatherer:
     lost: int = 0
     taken: int = 0
     serves: bool = False
+    hooked: nodes.Hooked | None = None
 
     @property
     def over(self) -> bool:
@@ -94,10 +100,27 @@ class Collectors:
 
         :raises FarSideError: where none is to be had.
         """
-        worker = self._far.gather(shape, [str(path) for path in paths])
-        gatherer = Gatherer(worker, frozenset(paths))
+        return self._open(shape, frozenset(paths), [str(path) for path in paths])
+
+    def open_for_all(self, shape: Shape, arguments: Sequence[str]) -> Gatherer:
+        """Have a worker of a shape collect all that there is under a session's arguments.
+
+        :raises FarSideError: where none is to be had.
+        """
+        return self._open(shape, None, list(arguments))
+
+    def _open(self, shape: Shape, files: frozenset[Path] | None, asked: list[str]) -> Gatherer:
+        gatherer = Gatherer(self._far.gather(shape, asked), files, asked)
         self._gatherers.append(gatherer)
         return gatherer
+
+    def wait(self, gatherer: Gatherer) -> None:
+        """Wait until nothing more is to come of its files.
+
+        :raises UsageError: where the far side can't serve this session.
+        """
+        while not gatherer.over:
+            self._pump()
 
     def tree(self, gatherer: Gatherer, path: str, number: int) -> nodes.Tree | None:
         """Wait for the tree of one collector of a file; ``None`` where none comes.
@@ -118,7 +141,8 @@ class Collectors:
         """
         for gatherer in self._gatherers:
             shape = gatherer.worker.shape
-            gatherer.serves = shape in files and files[shape] <= gatherer.files
+            has_all = gatherer.files is None or files.get(shape, set()) <= gatherer.files
+            gatherer.serves = shape in files and has_all
         others = [each.worker.shape for each in self._gatherers if not each.serves]
         self.beside = [*others, *self._let_go]
 
@@ -128,8 +152,8 @@ class Collectors:
         :raises UsageError: where the far side can't serve this session.
         """
         for gatherer in list(self._gatherers):
-            while gatherer.serves and not gatherer.over:
-                self._pump()
+            if gatherer.serves:
+                self.wait(gatherer)
             if gatherer.serves and not gatherer.why:
                 self._far.hand_on(gatherer.worker, gatherer.kept)
             else:
@@ -228,8 +252,7 @@ class Collectors:
         self._far.summary.note(f"{gatherer.worker.name} was {what} while it collected: {first}")
         for heard in (gatherer.parts, gatherer.kept, gatherer.needed):
             heard.clear()
-        files = [str(path) for path in gatherer.files]
-        gatherer.worker = self._far.gather(gatherer.worker.shape, files)
+        gatherer.worker = self._far.gather(gatherer.worker.shape, gatherer.asked)
         return True
 
     def _take_event(self, gatherer: Gatherer, event: Any) -> bool:
@@ -257,12 +280,15 @@ class Collectors:
     def _take_tree(self, gatherer: Gatherer, event: events.FileTree) -> None:
         key = (from_text(event.path), event.number)
         parts = gatherer.parts[key]
-        if len(gatherer.parts) + len(gatherer.trees) > MOST_COLLECTORS * len(gatherer.files):
+        most = MOST_FILES if gatherer.files is None else len(gatherer.files)
+        if len(gatherer.parts) + len(gatherer.trees) > MOST_COLLECTORS * most:
             raise ProtocolError("it tells of more files than it was asked for")
         parts += event.data
         if len(parts) > nodes.LARGEST:
             raise ProtocolError(f"the tree of {key[0]} has more than {nodes.LARGEST} bytes")
-        if event.last:
+        if event.last and gatherer.files is None and not key[0]:
+            gatherer.hooked = nodes.decode_hooked(bytes(gatherer.parts.pop(key)))
+        elif event.last:
             # a process that took over from one that had ended tells again: the first counts
             gatherer.trees.setdefault(key, nodes.decode(bytes(gatherer.parts.pop(key))))
 

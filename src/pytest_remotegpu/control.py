@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import plan, pool, selection, spending, terminal, timeline
+from pytest_remotegpu import conftests, plan, pool, selection, spending, terminal, timeline
 from pytest_remotegpu.backends.base import (
     Announces,
     Backend,
@@ -25,6 +25,7 @@ from pytest_remotegpu.backends.base import (
 )
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
+from pytest_remotegpu.conftestless import Conftestless
 from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.durations import Durations
 from pytest_remotegpu.errors import UsageError
@@ -114,7 +115,8 @@ class Control:
         self._fitting = selection.Fitting(backend, config) if isinstance(backend, Checks) else None
         self._gathering: Gathering | None = None
         if far:
-            self._gathering = Gathering(
+            kind = Conftestless if settings.conftest_far else Gathering
+            self._gathering = kind(
                 config, settings, self._far_side, self._fitting, self._forecast_of
             )
         self.shapes: list[Shape | None] = []
@@ -124,9 +126,11 @@ class Control:
         """What there is to say of the far side, once there is one."""
         return None if self._far is None or not self._running else self._far.summary
 
-    def pytest_report_header(self) -> list[str]:
+    def pytest_report_header(self) -> list[str] | None:
         """Name the far side."""
-        return header(self._backend, self._settings) if self._backend is not None else []
+        if self._backend is None:
+            return None
+        return [*header(self._backend, self._settings), *conftests.lines(self._config)]
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Let files be collected on the far side where that is asked for."""
@@ -253,9 +257,8 @@ class Control:
             if self._settings.plan:
                 self._print_plan(session)
                 return True
-            if self._gathering is not None:
-                self._gathering.settle()
             if self._backend is None or all(shape is None for shape in self.shapes):
+                self._settle_collection()
                 return None
             worst = self._forecast().worst
             pairs = zip(session.items, self.shapes, strict=True)
@@ -263,12 +266,18 @@ class Control:
                 self._artifacts_root(), (item.nodeid for item, shape in pairs if shape is not None)
             )
             far = self._begin_far(session)
+            self._settle_collection()
             far.summary.note(left)
             far.summary.worst = far.spending.worst = worst
             RemoteSession(session, far).run(session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
         return True
+
+    def _settle_collection(self) -> None:
+        """Hand on the workers that have collected, or let go of them."""
+        if self._gathering is not None:
+            self._gathering.settle()
 
     def _far_side(self, session: pytest.Session) -> FarSide:
         """Give the far side of this session."""
@@ -284,6 +293,8 @@ class Control:
                 interrupts=self._interrupts,
                 began=self._began,
             )
+            for message, _when in self._early_warnings:
+                self._far.replayer.seen_here(message)
         return self._far
 
     def _artifacts_root(self) -> Path:

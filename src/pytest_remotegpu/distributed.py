@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from pytest_remotegpu import cost, lifeline, selection, terminal
+from pytest_remotegpu import conftests, cost, lifeline, selection, terminal
 from pytest_remotegpu.backends.base import Backend
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.control import Control, header, show_summary
@@ -175,12 +175,16 @@ class Node(Control):
                 self._looped.set()
 
     def _loop(self, session: pytest.Session) -> Generator[None, Any, Any]:
-        if self._gathering is not None and not self._usage:
-            self._gathering.settle()
-        self._speak(session)
         if self._runs_nothing or all(shape is None for shape in self.shapes):
+            self._settle_collection()
+            self._speak(session)
             return (yield)
         far = self._begin_far(session)
+        try:
+            self._settle_collection()
+        except UsageError as error:
+            self._usage = str(error)
+        self._speak(session)
         far.summary.worst = far.spending.worst = self._expected.worst
         sender = self._shipping.sender
         far.spending.succeed({each for each in self.shapes if each}, sender.gone, sender.ends)
@@ -330,7 +334,7 @@ class Hub:
 
     def pytest_report_header(self) -> list[str]:
         """Name the far side, once."""
-        return header(self._backend, self._settings)
+        return [*header(self._backend, self._settings), *conftests.lines(self._config)]
 
     def _folder(self, node: Any) -> Path:
         """Name the folder for a process's artifacts: under ``each`` every one runs every test."""

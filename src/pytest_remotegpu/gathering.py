@@ -6,6 +6,7 @@ would collect. Knows pytest's collection; what becomes of a test is none of its 
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -96,14 +97,17 @@ class Gathering:
         for shape, paths in groups.items():
             self._open(shape, paths)
 
-    def _open(self, shape: Shape, paths: Sequence[Path]) -> Gatherer:
+    def _far_collectors(self) -> Collectors:
         if self._collectors is None:
             self._collectors = Collectors(
                 self._far_side(self._session),
                 required=self._settings.required,
                 say=lambda text: terminal.say(self._config, text),
             )
-        gatherer = self._collectors.open(shape, paths)
+        return self._collectors
+
+    def _open(self, shape: Shape, paths: Sequence[Path]) -> Gatherer:
+        gatherer = self._far_collectors().open(shape, paths)
         self._files.update(dict.fromkeys(paths, gatherer))
         return gatherer
 
@@ -137,10 +141,13 @@ class Gathering:
 
     def _file(self, collector: pytest.Collector, number: int) -> FarFile:
         file: FarFile = FarFile.from_parent(collector.parent, path=collector.path)
+        return self._equipped(file, number, type(collector).__name__)
+
+    def _equipped(self, file: FarFile, number: int, kind: str) -> FarFile:
         file.number = number
         file.children = []
         file.fetch = self._fetch
-        file.kind = type(collector).__name__
+        file.kind = kind
         return file
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -178,8 +185,7 @@ class Gathering:
             raise pytest.UsageError(str(error)) from None
         file = self._file(collector, 0)
         self._grow(file)
-        assert self._collectors is not None
-        self._collectors.let_go(gatherer)
+        self._far_collectors().let_go(gatherer)
         marked = any(shape_of(item, self._settings.aliases) for item in items_of(file))
         if file.outcome is None and (marked or self._settings.ship_all):
             return pytest.CollectReport(report.nodeid, "passed", None, list(file.children))
@@ -199,20 +205,27 @@ class Gathering:
         :raises UsageError: where the far side can't serve this session.
         """
         gatherer = self._files[file.path]
-        assert self._collectors is not None
         path = file.nodeid.partition("::")[0]
-        tree = self._collectors.tree(gatherer, path, file.number)
+        key = (path, file.number)
+        tree = self._far_collectors().tree(gatherer, *key)
         if tree is None:
             why = gatherer.why_not(path, self._far_side(self._session).backend.name)
             file.outcome = nodes.Outcome("failed", to_text(why))
         else:
             try:
-                grow(file, tree)
+                self._keep(key, grow(file, self._merged(key, tree)))
             except ProtocolError as error:
                 file.outcome = nodes.Outcome("failed", to_text(str(error)))
         file.grown = True
         if file.outcome is not None and file.outcome.outcome == "failed":
             self._explain(file)
+
+    def _merged(self, _key: tuple[str, int], tree: nodes.Tree) -> nodes.Tree:
+        """Give what becomes of a tree before nodes are made of it."""
+        return tree
+
+    def _keep(self, key: tuple[str, int], made: list[Any]) -> None:
+        """Take note of the nodes of a tree, by their places."""
 
     def _explain(self, file: FarFile) -> None:
         """Say of files that an error misses, and that are here, why they did not travel."""
@@ -244,7 +257,21 @@ class Gathering:
         session.items[:] = [replaced.get(item, item) for item in session.items]  # type: ignore[call-overload]
 
     def _collect_here(self, item: FarItem) -> Any:
-        """Import a file after all; give its tests by their ids, or the report of the failure."""
+        """Import a file after all; give its tests by their ids, or the report of the failure.
+
+        Warnings that the far side has told of are not repeated.
+        """
+        with warnings.catch_warnings(record=True) as heard:
+            found = self._collect_anew(item)
+        told = self._far_side(self._session).replayer.is_told
+        for each in heard:
+            if not told(each):
+                warnings.warn_explicit(
+                    each.message, each.category, each.filename, each.lineno, source=each.source
+                )
+        return found
+
+    def _collect_anew(self, item: FarItem) -> Any:
         file = item.getparent(FarFile)
         assert file is not None
         above: Any = file.parent

@@ -205,9 +205,10 @@ def report_of(collector: FarFile | FarClass) -> pytest.CollectReport | None:
     return pytest.CollectReport(collector.nodeid, outcome.outcome, longrepr, [])
 
 
-def grow(file: FarFile, tree: nodes.Tree) -> None:
+def grow(file: FarFile, tree: nodes.Tree) -> list[Any]:
     """Give a file the classes and tests of its tree.
 
+    :return: the nodes by their places.
     :raises ProtocolError: where pytest can't have such nodes.
     """
     marks = [_mark(mark) for mark in tree.marks]
@@ -220,6 +221,7 @@ def grow(file: FarFile, tree: nodes.Tree) -> None:
         made.append(child)
         parent.children.append(child)
     file.grown = True
+    return made
 
 
 def _mark(mark: nodes.Mark) -> pytest.MarkDecorator:

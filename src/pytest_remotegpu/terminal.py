@@ -6,6 +6,7 @@ Shows what it is given; must not judge it or ask a worker for more.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -134,15 +135,25 @@ def say(config: pytest.Config, text: str, head: str = "remote", *, of_all: bool 
     """
     workerinput = getattr(config, "workerinput", None)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if workerinput is not None:
-        name = "" if of_all else f"[{workerinput['workerid']}] "
-        sys.stderr.write(f"{head}: {name}{text}\n")
-        sys.stderr.flush()
-    elif reporter is not None:
-        make_way(config)
-        begin_line(config)
-        reporter.write_line(f"{head}: {text}")
-        reporter.flush()  # what is waited for must be seen meanwhile, in a pipe too
+    with _uncaptured(config):
+        if workerinput is not None:
+            name = "" if of_all else f"[{workerinput['workerid']}] "
+            sys.stderr.write(f"{head}: {name}{text}\n")
+            sys.stderr.flush()
+        elif reporter is not None:
+            make_way(config)
+            begin_line(config)
+            reporter.write_line(f"{head}: {text}")
+            reporter.flush()  # what is waited for must be seen meanwhile, in a pipe too
+
+
+def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    """Let be what pytest captures now, as it does while a file is collected."""
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+    if capture is None:
+        return contextlib.nullcontext()
+    disabled: contextlib.AbstractContextManager[None] = capture.global_and_fixture_disabled()
+    return disabled
 
 
 def head(config: pytest.Config, text: str) -> None:

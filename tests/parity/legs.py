@@ -11,6 +11,7 @@ import sys
 
 from pytest_remotegpu import cards
 
+from .projects import PROJECTS
 from .running import Leg
 
 LOCAL = Leg("local:cpu", ("--remote=local:cpu",))
@@ -57,6 +58,14 @@ FAR_MODAL = Leg("far modal", (*MODAL.args, *COLLECTS), far_roots=SENT)
 NAMED = ("-o", "remotegpu_files=**/*test*.py", "--remote-all")
 FAR_ALL = Leg("far all", ("--remote=local:cpu", *NAMED, *COLLECTS), ships_all=True)
 
+# No conftest is loaded here, so that everything is collected and run there.
+CONFTESTS = Leg(
+    "far conftests",
+    ("--remote=local:cpu", "-o", "remotegpu_conftest=far", "--maxfail=1000"),
+    ships_all=True,
+    headless=True,
+)
+
 # The legs that need Modal's client.
 MODALS = (MODAL, FAR_MODAL)
 
@@ -72,6 +81,7 @@ WHOLE = "PARITY_WHOLE" in os.environ
 CASE_LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
     FAR: FAR_CASES,
+    CONFTESTS: FAR_CASES,
     MODAL: None if WHOLE else (),
 }
 
@@ -83,8 +93,11 @@ LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
     FAR: None if WHOLE else ("outcomes", "params", "layout", "broken", "choices"),
     FAR_ALL: None if WHOLE else ("scopes", "styles", "choices"),
+    # one has conftests whose hooks show results, and they would have to be here for that
+    CONFTESTS: tuple(p.name for p in PROJECTS if p.name != "hooks"),
     FAR_XDIST: ("params", "layout", "choices"),
-    FAR_MODAL: None if WHOLE else ("layout",),
+    # of a module that is missing there, an error says more
+    FAR_MODAL: tuple(p.name for p in PROJECTS if p.name != "broken") if WHOLE else ("layout",),
     COMMAND: ("outcomes", "layout", "choices"),
     SSH: ("output", "choices"),
     MODAL_SHAPED: ("params", "choices"),

@@ -63,5 +63,6 @@ def check(lab: Lab, case: Case, leg: Leg) -> None:
     for number, (plainest, plain, other) in enumerate(steps, 1):
         order = "any" if leg.shared else case.order
         found = differences(plain, other, order, all_far=leg.ships_all)
+        found = [one for one in found if not (leg.headless and one.field == "terminal header")]
         found += shipping(plainest, other, all_far=leg.ships_all)
         assert not found, f"step {number}: {explain(found)}\n\n{other.output[-3000:]}"

@@ -58,6 +58,7 @@ class Runner:
         self.inbox = inbox
         self.sender: ReportSender
         self.matcher: rebuild.Matcher
+        self.trees: telling.Telling
         self.found: list[pytest.Item] = []
         self.gpus = GpuState()
         self.covering = Covering(self.options.coverage, self.site.root, order.root)
@@ -71,9 +72,11 @@ class Runner:
         self.natural: int | None = None
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
         self.failed_files: set[str] = set()
-        self.wanted_files = {str(Path(path)) for path in order.options.files}
+        roots = order.options.roots
+        self.wanted_files = set() if roots else {str(Path(path)) for path in order.options.files}
         self.started = self.configured = time.monotonic()
         self.while_configured = contextlib.ExitStack()
+        self.early_warnings: list[tuple[str, Any, Any]] = []
 
     # configuration
 
@@ -81,12 +84,13 @@ class Runner:
     def pytest_cmdline_parse(self) -> Any:
         """Undo what must not be repeated here as soon as the command line has been read."""
         config: pytest.Config = yield
-        options.neutralise(config.option, self.order.worker)
+        roots = self.options.roots
+        options.neutralise(config.option, self.order.worker, keeps_paths=roots)
         config.option.color = self.options.color
         self.config = config
         config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
-        if self.wanted_files and not self.options.keep_args:
-            config.args = self._files()
+        if (self.wanted_files or roots) and not self.options.keep_args:
+            config.args = list(self.options.files) if roots else self._files()
         return config
 
     def _files(self) -> list[str]:
@@ -126,8 +130,8 @@ class Runner:
         config.pluginmanager.register(files, "remotegpu-runner-files")
         config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
         if self.order.collects:
-            trees = telling.Telling(self.emitter, self._as_here)
-            config.pluginmanager.register(trees, "remotegpu-runner-trees")
+            self.trees = telling.Telling(self.emitter, self._as_here)
+            config.pluginmanager.register(self.trees, "remotegpu-runner-trees")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -137,6 +141,8 @@ class Runner:
         there, here = self.site.root, self.order.root
         paths = (there, here) if there != here else None
         self.sender = ReportSender(self.emitter, session.config, paths)
+        for when, message, location in self.early_warnings if self.options.roots else ():
+            self.sender.warning(-1, when, message, location)
         logs.forward(session.config, self.emitter, self.options.log_level)
         if not self.options.live and not self.options.shown_worker:
             captures = _captures_fds(session.config)
@@ -174,6 +180,8 @@ class Runner:
         """Let hooks add marks, and undo what they drop or reorder: the user's side has decided."""
         self.found = list(items)
         result = yield
+        if self.options.roots and self.order.collects:
+            self.trees.tell_what_is_left(items, self.config.getini("markers"))
         if not self.order.collects:
             items[:] = self._match()
         return result
@@ -379,6 +387,8 @@ class Runner:
         """Send each warning to where the summary of warnings is written."""
         if hasattr(self, "sender"):
             self.sender.warning(self.current, when, warning_message, location)
+        else:  # the user's side has given it as well, unless a conftest has that is not there
+            self.early_warnings.append((when, warning_message, location))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
