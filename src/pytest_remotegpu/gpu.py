@@ -30,13 +30,14 @@ MOST_SECONDS: Final = 10**9
 OURS: Final = re.compile(r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|(PYTEST_)?REMOTEGPU.*", re.DOTALL)
 """Variables that a mark may not set, because the worker does."""
 
-LAUNCHERS: Final = ("torchrun",)
+LAUNCHERS: Final = ("torchrun", "mpirun")
 """What can start the ranks of a test."""
 FOREIGN_LAUNCHERS: Final[Mapping[str, str]] = {
     "spawn": "a test that starts its own processes needs no launcher: gpu(count=N)",
     "srun": "srun is planned, and not built yet in this version",
     "ray": "Ray is planned, and not built yet in this version",
-    "mpirun": "mpirun is planned, and not built yet in this version",
+    "mpi": "write 'mpirun'",
+    "mpiexec": "write 'mpirun'",
 }
 SIGNATURE: Final = (
     "gpu(count=1, *, type=None, min_memory_gib=None, min_capability=None, launcher=None, "
