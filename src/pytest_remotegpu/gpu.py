@@ -13,9 +13,12 @@ from typing import Any, Final
 from pytest_remotegpu.errors import MarkerError
 
 __all__ = [
+    "LAUNCHERS",
     "MARK",
     "SIGNATURE",
+    "Given",
     "Shape",
+    "bind",
     "merge_arguments",
     "merge_marks",
     "parse_mark",
@@ -225,6 +228,30 @@ def _check_argument(name: str, value: Any) -> None:
         raise MarkerError(
             f"gpu({name}={value!r}) is not built yet in this version; what works is: {built}"
         )
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an alias takes over: the first argument, or the one of this name, of the mark itself."""
+
+    name: str
+
+
+def bind(
+    alias: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Give the arguments that an alias stands for.
+
+    :param args: of the mark that bears the alias' name. :param kwargs: likewise.
+    :raises MarkerError: where the mark lacks what the alias takes over.
+    """
+    found = dict(alias)
+    for name, value in alias.items():
+        if isinstance(value, Given):
+            if not args and value.name not in kwargs:
+                raise MarkerError(f"gpu({name}={value.name}) by an alias: the mark gives no value")
+            found[name] = args[0] if args else kwargs[value.name]
+    return found
 
 
 Marks = Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]

@@ -51,7 +51,7 @@ def test_ranks_of_mpirun_join_in_one_world(pytester: pytest.Pytester) -> None:
     assert found["test_well"] == "PASSED"
     stuck = block(text, "test_stuck")
     assert "ValueError: one leaves" in stuck
-    assert "ranks 0, 2: was stopped 2 s after rank 1 had failed" in stuck
+    assert "ranks 0, 2: were stopped 2 s after rank 1 had failed" in stuck
     assert "rank 2 of 3 ended with exit status 3" in block(text, "test_dies")
     assert {path.name for path in {*Path("/dev/shm").iterdir()} - before} == set()  # noqa: S108 -- as above
 
@@ -59,7 +59,7 @@ def test_ranks_of_mpirun_join_in_one_world(pytester: pytest.Pytester) -> None:
 def test_a_host_without_mpirun_says_so(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", os.path.dirname(os.__file__))
+    monkeypatch.setenv("PATH", str(Path(os.__file__).parent))
     pytester.makepyfile(f"""
         import pytest
         {MPIRUN}
