@@ -13,9 +13,12 @@ from typing import Any, Final
 from pytest_remotegpu.errors import MarkerError
 
 __all__ = [
+    "LAUNCHERS",
     "MARK",
     "SIGNATURE",
+    "Given",
     "Shape",
+    "bind",
     "merge_arguments",
     "merge_marks",
     "parse_mark",
@@ -30,13 +33,14 @@ MOST_SECONDS: Final = 10**9
 OURS: Final = re.compile(r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|(PYTEST_)?REMOTEGPU.*", re.DOTALL)
 """Variables that a mark may not set, because the worker does."""
 
-LAUNCHERS: Final = ("torchrun",)
+LAUNCHERS: Final = ("torchrun", "mpirun")
 """What can start the ranks of a test."""
 FOREIGN_LAUNCHERS: Final[Mapping[str, str]] = {
     "spawn": "a test that starts its own processes needs no launcher: gpu(count=N)",
     "srun": "srun is planned, and not built yet in this version",
     "ray": "Ray is planned, and not built yet in this version",
-    "mpirun": "mpirun is planned, and not built yet in this version",
+    "mpi": "write 'mpirun'",
+    "mpiexec": "write 'mpirun'",
 }
 SIGNATURE: Final = (
     "gpu(count=1, *, type=None, min_memory_gib=None, min_capability=None, launcher=None, "
@@ -224,6 +228,30 @@ def _check_argument(name: str, value: Any) -> None:
         raise MarkerError(
             f"gpu({name}={value!r}) is not built yet in this version; what works is: {built}"
         )
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an alias takes over: the first argument, or the one of this name, of the mark itself."""
+
+    name: str
+
+
+def bind(
+    alias: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Give the arguments that an alias stands for.
+
+    :param args: of the mark that bears the alias' name. :param kwargs: likewise.
+    :raises MarkerError: where the mark lacks what the alias takes over.
+    """
+    found = dict(alias)
+    for name, value in alias.items():
+        if isinstance(value, Given):
+            if not args and value.name not in kwargs:
+                raise MarkerError(f"gpu({name}={value.name}) by an alias: the mark gives no value")
+            found[name] = args[0] if args else kwargs[value.name]
+    return found
 
 
 Marks = Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]

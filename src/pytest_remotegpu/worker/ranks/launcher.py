@@ -12,18 +12,19 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 import cloudpickle
 
+from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker import artifacts
 from pytest_remotegpu.worker.emit import Emitter
 from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.process import DUMP
-from pytest_remotegpu.worker.ranks import rank, rendezvous
+from pytest_remotegpu.worker.ranks import mpi, rank, rendezvous
 from pytest_remotegpu.worker.ranks.accounts import End
 from pytest_remotegpu.worker.ranks.gathered import Gathered
 from pytest_remotegpu.worker.ranks.team import Member, Team
@@ -54,12 +55,24 @@ def launch(
         emitter.over(failed=False)
         os._exit(0)
     world = order.launch.ranks
-    rendezvous.load(order.options.files)
-    team = Team(world, (channel, stacks), live=order.options.live)  # before torch has any thread
+    environ = order.environ if order.environ is not None else {**os.environ, **order.variables}
+    try:
+        mpirun = mpi.Mpirun(world, environ) if order.launch.launcher == "mpirun" else None
+        rendezvous.load(order.options.files)
+        own = (channel, stacks) if mpirun is None else (channel, stacks, mpirun.listener)
+        team = Team(world, own, live=order.options.live)  # before torch has any thread
+        told = [{} for _ in range(world)] if mpirun is None else mpirun.variables()
+    except FarSideError as error:
+        emitter.put(events.StartFailed(to_text(str(error))))
+        emitter.over(failed=False)
+        os._exit(0)
     launcher = Launcher(order, emitter, inbox, team, rendezvous.Rendezvous())
     signal.signal(DUMP, lambda *_: launcher.write_stacks(stacks))
     signal.signal(signal.SIGINT, lambda *_: team.interrupt())
-    launcher.serve()
+    launcher.serve(told)
+    if mpirun is not None:
+        mpirun.close(well=not any(member.status for member in team.members))
+    emitter.over(failed=False)
     os._exit(0)
 
 
@@ -86,13 +99,16 @@ class Launcher:
         self._gone = False
         self._payload = order.payload
 
-    def serve(self) -> None:
-        """Serve it."""
+    def serve(self, told: Sequence[dict[str, str]]) -> None:
+        """Serve it.
+
+        :param told: further variables of each rank.
+        """
         world = len(self._team.members)
         run = self._order.options.run or self._order.nonce
         meet = meeting(self._meeting.port, store=self._meeting.store)
         for member in self._team.members:
-            variables = {**of_rank(member.number, world, run), **meet}
+            variables = {**of_rank(member.number, world, run), **meet, **told[member.number]}
             member.handle.send(rank.order_for(self._order, member.number, variables))
         self._start()
         message: Any = self._choice() if self._order.collects else self._order.run
@@ -378,7 +394,6 @@ class Launcher:
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
         self._team.show_rest()
-        self._emitter.over(failed=False)
 
     def _give_up(self) -> None:
         """Wait no longer for ranks whose session does not come to its end."""

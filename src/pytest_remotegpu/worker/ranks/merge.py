@@ -234,7 +234,7 @@ class Merger:
         if len(lost) == 1 and not ends[order[0]].stack:
             del order[0], order[order.index(lost[0][1])]  # the cause has said it all
         texts = {rank: self._what_it_did(rank, ends.get(rank)) for rank in dict.fromkeys(order)}
-        stack = "\n\n".join(f"{named(ranks)}: {text}" for ranks, text in folded(texts))
+        stack = "\n\n".join(said_of(ranks, text, mark=":") for ranks, text in folded(texts))
         outputs = [
             to_text(_labelled({rank: getattr(end, name) for rank, end in ends.items()}))
             for name in ("stdout", "stderr")
@@ -281,7 +281,7 @@ class Merger:
         lines += [f"{named(alike)}: same"] if alike else []
         others = [a.rank for a in self.accounts if a.rank not in (head.rank, *alike)]
         words = {rank: self._briefly(rank, ends.get(rank)) for rank in others}
-        lines += [f"{named(ranks)}: {text}" for ranks, text in folded(words)]
+        lines += [said_of(ranks, text, mark=":") for ranks, text in folded(words)]
         blocks = [(f"{len(self.accounts)} ranks", "\n".join(lines))]
         more = {rank: self._at_length(rank, texts, ends.get(rank)) for rank in others}
         blocks += [(named(ranks), text) for ranks, text in folded(more) if text]

@@ -26,15 +26,16 @@ def named(ranks: Iterable[int]) -> str:
     return f"rank{'s' if len(numbers) != 1 else ''} {', '.join(parts)}"
 
 
-def said_of(ranks: Iterable[int], how: str, world: int = 0) -> str:
+def said_of(ranks: Iterable[int], how: str, world: int = 0, mark: str = "") -> str:
     """Say what has become of ranks, such as ``ranks 0-1 of 4 were killed``.
 
     :param how: of one of them. :param world: how many there are; 0 to leave that out.
+    :param mark: what stands behind the ranks.
     """
     numbers = sorted(set(ranks))
     several = len(numbers) > 1 and how.startswith("was ")
     text = f"were {how.removeprefix('was ')}" if several else how
-    return f"{named(numbers)}{f' of {world}' if world else ''} {text}"
+    return f"{named(numbers)}{f' of {world}' if world else ''}{mark} {text}"
 
 
 def folded(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
