@@ -68,7 +68,11 @@ SECONDS: Final = {"timeout": 600.0, "run_timeout": 0.0, "wait": 300.0, "idle": 6
 INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu": ("string", "", "where marked tests run: the value of --remote"),
     "remotegpu_required": ("bool", "", "the same as --gpu-required"),
-    "remotegpu_python": ("string", "", "the far interpreter (local, command and ssh)"),
+    "remotegpu_python": (
+        "string",
+        "",
+        "the far interpreter (local, command and ssh; a rented machine has its own)",
+    ),
     "remotegpu_timeout": ("string", "", "the same as --remote-timeout"),
     "remotegpu_idle": (
         "string",
@@ -345,23 +349,28 @@ def parse_modules(lines: Iterable[str], name: str) -> tuple[str, ...]:
     return modules
 
 
+ALIAS: Final = re.compile(r"(?P<name>[^\W\d]\w*)\s*(?:\(\s*(?P<given>[^\W\d]\w*)\s*\))?")
+"""The left side of a line: a marker, and what its first argument is called on the right side."""
+
+
 def parse_aliases(lines: list[str]) -> dict[str, dict[str, Any]]:
-    """Read lines of ``NAME = gpu`` or ``NAME = gpu(2)``.
+    """Read lines of ``NAME = gpu``, ``NAME = gpu(2)`` or ``NAME(n) = gpu(n)``.
 
     :raises UsageError: for a line that reads otherwise, or a ``gpu(...)`` that is not valid.
     """
     aliases = {}
     for line in filter(None, (line.strip() for line in lines)):
-        name, equals, meaning = (part.strip() for part in line.partition("="))
-        if not equals or not name.isidentifier() or name == gpu.MARK:
+        left, equals, meaning = (part.strip() for part in line.partition("="))
+        read = ALIAS.fullmatch(left)
+        if not equals or read is None or read["name"] == gpu.MARK:
             raise UsageError(
                 f"remotegpu_aliases has {line!r}; a line reads NAME = gpu or NAME = gpu(2)"
             )
-        aliases[name] = _alias_arguments(line, meaning)
+        aliases[read["name"]] = _alias_arguments(line, meaning, read["given"] or "")
     return aliases
 
 
-def _alias_arguments(line: str, meaning: str) -> dict[str, Any]:
+def _alias_arguments(line: str, meaning: str, given: str) -> dict[str, Any]:
     try:
         tree = ast.parse(meaning, mode="eval").body
         if isinstance(tree, ast.Name) and tree.id == gpu.MARK:
@@ -372,9 +381,12 @@ def _alias_arguments(line: str, meaning: str) -> dict[str, Any]:
             and tree.func.id == gpu.MARK
             and all(word.arg for word in tree.keywords)
         ):
-            args = tuple(ast.literal_eval(argument) for argument in tree.args)
-            kwargs = {str(word.arg): ast.literal_eval(word.value) for word in tree.keywords}
-            return gpu.parse_mark(args, kwargs)
+            words = dict(enumerate(tree.args)) | {str(w.arg): w.value for w in tree.keywords}
+            taken = {k for k, v in words.items() if isinstance(v, ast.Name) and v.id == given}
+            read = {k: ast.literal_eval(v) for k, v in words.items() if k not in taken}
+            args = tuple(value for name, value in read.items() if isinstance(name, int))
+            found = gpu.parse_mark(args, {k: v for k, v in read.items() if isinstance(k, str)})
+            return found | {k if isinstance(k, str) else "count": gpu.Given(given) for k in taken}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
     except UsageError as error:

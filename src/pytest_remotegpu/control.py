@@ -5,6 +5,7 @@ Answers pytest's hooks and hands on; knows nothing of the wire or of a worker's 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,15 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import conftests, plan, pool, selection, spending, terminal, timeline
-from pytest_remotegpu.backends.base import Backend, Checks, Describes, Picks, Prepares, Prices
+from pytest_remotegpu.backends.base import (
+    Announces,
+    Backend,
+    Checks,
+    Describes,
+    Picks,
+    Prepares,
+    Prices,
+)
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.conftestless import Conftestless
@@ -39,9 +48,15 @@ def _place(backend: Backend) -> str:
     return backend.name if backend.where == backend.name else f"{backend.name}, {backend.where}"
 
 
-def header(backend: Backend) -> str:
-    """Name the far side, for the header of a session."""
-    return f"remote: {_place(backend)}{' (no GPU is used)' if backend.pretends else ''}"
+def header(backend: Backend, settings: Settings) -> list[str]:
+    """Name the far side, for the header of a session; and the interpreter that it does not take."""
+    lines = [f"remote: {_place(backend)}{' (no GPU is used)' if backend.pretends else ''}"]
+    if settings.python and isinstance(backend, Describes):
+        lines.append(
+            f"remote: remotegpu_python = {settings.python} counts for nothing at {backend.name}, "
+            "whose machines have an interpreter of their own; remotegpu_image says which"
+        )
+    return lines
 
 
 def show_summary(
@@ -95,6 +110,7 @@ class Control:
         self._began = time.monotonic()
         self._collected = (self._began, self._began)
         self._running = False
+        self._speaks = True
         far = settings.collect_far and backend is not None
         self._fitting = selection.Fitting(backend, config) if isinstance(backend, Checks) else None
         self._gathering: Gathering | None = None
@@ -114,7 +130,7 @@ class Control:
         """Name the far side."""
         if self._backend is None:
             return None
-        return [header(self._backend), *conftests.lines(self._config)]
+        return [*header(self._backend, self._settings), *conftests.lines(self._config)]
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Let files be collected on the far side where that is asked for."""
@@ -136,7 +152,11 @@ class Control:
 
     @property
     def _runs_nothing(self) -> bool:
-        return bool(self._config.option.collectonly or self._settings.plan)
+        """Whether no worker is needed; what others have collected has no fixtures to show here."""
+        if self._settings.plan or self._config.option.collectonly:
+            return True
+        collects_here = self._gathering is None or isinstance(self._backend, Prices)
+        return collects_here and selection.runs_nothing(self._config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
@@ -231,7 +251,7 @@ class Control:
         option = session.config.option
         if session.testsfailed and not option.continue_on_collection_errors:
             return None
-        if option.collectonly:
+        if self._runs_nothing and not self._settings.plan:
             return None
         try:
             if self._settings.plan:
@@ -291,6 +311,10 @@ class Control:
             far.summary.note(CONTEXT)
         for message, _when in self._early_warnings:
             far.replayer.seen_here(message)
+        if self._speaks and isinstance(backend, Announces):
+            with contextlib.suppress(UsageError):  # who opens a worker is told
+                for text in backend.announced():
+                    terminal.say(self._config, text, of_all=True)
         return far
 
     def _print_plan(self, session: pytest.Session) -> None:

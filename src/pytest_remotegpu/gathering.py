@@ -25,7 +25,7 @@ from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, items_of, report_of
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
-from pytest_remotegpu.selection import Fitting, is_choosy, shape_of
+from pytest_remotegpu.selection import Fitting, is_choosy, runs_nothing, shape_of
 
 __all__ = ["Gathering"]
 
@@ -86,8 +86,8 @@ class Gathering:
         if not found:
             return
         backend = self._far_side(self._session).backend
-        runs_nothing = self._config.option.collectonly or self._settings.plan
-        self._rents = not (runs_nothing and isinstance(backend, Prices))
+        idle = runs_nothing(self._config) or self._settings.plan
+        self._rents = not (idle and isinstance(backend, Prices))
         if not self._rents:
             return
         groups: dict[Shape, list[Path]] = defaultdict(list)

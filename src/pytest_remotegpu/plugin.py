@@ -209,9 +209,15 @@ def _forget_value(known: Any, args: list[str]) -> None:
     """
     paths = getattr(known, "file_or_dir", None)
     for word, value in itertools.pairwise(map(str, args)):
-        is_path = Path(value.partition("::")[0]).exists()
-        if word == "--remote" and paths and value in paths and not is_path:
+        if word == "--remote" and paths and value in paths and not _is_path(value):
             paths.remove(value)
+
+
+def _is_path(argument: str) -> bool:
+    try:
+        return Path(argument.partition("::")[0]).exists()
+    except (OSError, ValueError):  # too long for a name, or with a character that none has
+        return False
 
 
 def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str | None) -> bool:
@@ -386,3 +392,19 @@ def gpu_devices(gpu: Any) -> Any:
 def gpu_device(gpu_devices: Any) -> Any:
     """The first ``torch.device`` that this test was given."""
     return gpu_devices[0]
+
+
+@pytest.fixture
+def rank(request: pytest.FixtureRequest) -> int:
+    """The number of this process among the ranks of the test; 0 where it runs alone."""
+    from pytest_remotegpu import inplace
+
+    return inplace.rank_of(request)[0]
+
+
+@pytest.fixture
+def world_size(request: pytest.FixtureRequest) -> int:
+    """How many processes run the test together; 1 where it runs alone."""
+    from pytest_remotegpu import inplace
+
+    return inplace.rank_of(request)[1]

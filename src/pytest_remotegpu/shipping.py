@@ -37,7 +37,6 @@ from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.editors import REPORTERS, asks_comparisons
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.further import Further, sendable
-from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.recipe import local_secrets
@@ -150,7 +149,7 @@ class Shipping:
         if not self._ships_tree or self.snapshot is not None:
             return
         asked = self._settings
-        rules = snapshot.Rules(asked.include, asked.exclude, asked.max_upload)
+        rules = trees.rules(asked, self._config.rootpath, self.start.cwd)
         if asked.rev:
             self._revision = trees.Revision(self._config.rootpath, asked.rev)
             self.snapshot = self._revision.take(rules)
@@ -349,10 +348,11 @@ class Shipping:
             max_artifact=self._settings.max_artifact,
             payload=self._payload(list(ids)),
             run=run,
-            needs=_needs(worker.shape, named=self._names_cards),
+            needs=orders.Needs.of(worker.shape, named=self._names_cards),
             limits=self._limits(tests),
             further=self.further.announce(socket.gethostname()),
             collects=files is not None,
+            launch=orders.Launch.of(worker.shape),
         )
 
     def _tree(self, taken: snapshot.Snapshot) -> orders.Tree:
@@ -476,14 +476,6 @@ def _requires(name: str) -> list[str] | None:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, *editables.BROKEN):
         return importlib.metadata.requires(name)
     return None
-
-
-def _needs(shape: Shape, *, named: bool) -> orders.Needs:
-    return orders.Needs(
-        type=list(shape.type) if named else [],
-        min_memory_gib=shape.min_memory_gib,
-        min_capability=shape.min_capability,
-    )
 
 
 def _is_plain(value: Any) -> bool:

@@ -38,6 +38,11 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> o
     if settings.spec is not None:
         name, rest = split_spec(settings.spec)
         backend = backends.find(name, rest, _site(config, settings, outfit))
+        if settings.spec == f"{name}:":
+            raise UsageError(
+                f"--remote={settings.spec} has nothing behind its colon; write --remote={name} "
+                "(is a variable unset in the command?)"
+            )
         _check(config, settings, backend)
     if _distributes(config):
         return _hub(config, settings, backend)
@@ -69,6 +74,7 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
         chosen=frozenset(each.name for each in settings.origins if each.origin != "default"),
         wanted=outfit,
         prices=settings.prices,
+        quiet=config.get_verbosity() < 0,
     )
 
 
