@@ -61,7 +61,6 @@ class Gathering:
         self._collectors: Collectors | None = None
         self._files: dict[Path, Gatherer] = {}
         self._aside = False
-        self._rents = True
         self.refusal: pytest.UsageError | None = None
         self.unseen: list[str] = []
         self._candidates: Candidates
@@ -83,12 +82,7 @@ class Gathering:
     def _begin(self) -> None:
         self._candidates = Candidates(self._config, self._settings)
         found = self._candidates.find()
-        if not found:
-            return
-        backend = self._far_side(self._session).backend
-        idle = runs_nothing(self._config) or self._settings.plan
-        self._rents = not (idle and isinstance(backend, Prices))
-        if not self._rents:
+        if not found or not self._may_rent:
             return
         groups: dict[Shape, list[Path]] = defaultdict(list)
         for path, shapes in found.items():
@@ -96,6 +90,12 @@ class Gathering:
         self._forecast(dict.fromkeys(groups, 1))
         for shape, paths in groups.items():
             self._open(shape, paths)
+
+    @property
+    def _may_rent(self) -> bool:
+        """Whether there may be workers: none is rented for a session that only shows something."""
+        idle = runs_nothing(self._config) or self._settings.plan
+        return not (idle and isinstance(self._far_side(self._session).backend, Prices))
 
     def _far_collectors(self) -> Collectors:
         if self._collectors is None:
@@ -159,7 +159,7 @@ class Gathering:
         if isinstance(collector, FarFile | FarClass):
             return report_of(collector) or report
         if self._is_lost(collector, report):
-            if self._rents:
+            if self._may_rent:
                 return self._rescue(collector, report)
             self.unseen.append(collector.nodeid)
             return pytest.CollectReport(report.nodeid, "passed", None, [])
