@@ -40,7 +40,7 @@ def test_a_file_whose_collector_only_the_far_side_takes_away(pytester: pytest.Py
     pytester.makepyfile(test_left=ONE, test_good=ONE)
     result = run(pytester, *FAR)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "found no collectors for" in said(result)
+    assert "no match in any of" in said(result)
     assert "test_left.py" in said(result)
 
 
