@@ -12,7 +12,6 @@ import os
 import re
 import tomllib
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution
@@ -79,7 +78,9 @@ def _folder_of(distribution: Distribution) -> Path | None:
         said = json.loads(distribution.read_text("direct_url.json") or "{}")
         url = urllib.parse.urlsplit(said["url"])
         if url.scheme == "file" and said["dir_info"].get("editable") is True:
-            folder = Path(os.path.normpath(urllib.request.url2pathname(url.path)))
+            from urllib.request import url2pathname  # noqa: PLC0415 -- it loads half of the network
+
+            folder = Path(os.path.normpath(url2pathname(url.path)))
             return folder if folder.is_dir() else None
     return None
 

@@ -22,7 +22,6 @@ import pytest
 from pytest_remotegpu import (
     audience,
     covered,
-    editables,
     environment,
     importpath,
     lacking,
@@ -40,7 +39,6 @@ from pytest_remotegpu.further import Further, sendable
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
-from pytest_remotegpu.recipe import local_secrets
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.trees import Sent
 
@@ -172,6 +170,8 @@ class Shipping:
         :param left: bytes that they may have.
         :raises UsageError: where they have more.
         """
+        from pytest_remotegpu import editables  # noqa: PLC0415 -- only where files are sent
+
         root, path = self._config.rootpath, self.start.path
         installed = editables.find(importlib.metadata.distributions(), path)
         modules = {
@@ -258,10 +258,17 @@ class Shipping:
         """Give the variables for the far side, as hooks have left them."""
         variables = dict(self.start.environ)
         if self._ships_tree:
-            names = (*self._settings.env, *local_secrets(self._settings.secrets))
-            variables = environment.passed_on(variables, names)
+            variables = environment.passed_on(variables, self._names())
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
+
+    def _names(self) -> Iterator[str]:
+        """Name the variables that the far side gets."""
+        yield from self._settings.env
+        if self._settings.secrets:
+            from pytest_remotegpu.recipe import local_secrets  # noqa: PLC0415 -- few have secrets
+
+            yield from local_secrets(self._settings.secrets)
 
     def meet(self, hello: Hello, *, made: bool) -> None:
         """Learn what a far side has, and whether its environment is made for us."""
@@ -473,7 +480,9 @@ class Shipping:
 
 def _requires(name: str) -> list[str] | None:
     """Give the requirements of an installed package; ``None`` where it is not installed."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError, *editables.BROKEN):
+    from pytest_remotegpu.editables import BROKEN  # noqa: PLC0415 -- only where files are sent
+
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, *BROKEN):
         return importlib.metadata.requires(name)
     return None
 
