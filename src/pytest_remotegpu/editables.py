@@ -14,14 +14,15 @@ import tomllib
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, PackageNotFoundError
+from importlib.metadata import requires as _requires
 from pathlib import Path
 from typing import Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["BROKEN", "Install", "find", "is_installed", "needed"]
+__all__ = ["BROKEN", "Install", "find", "is_installed", "needed", "requires"]
 
 BROKEN: Final = (OSError, ValueError, TypeError, AttributeError, LookupError)
 """What reading metadata that are not as they should be may come to."""
@@ -70,6 +71,13 @@ def find(distributions: Iterable[Distribution], path: Iterable[str]) -> list[Ins
         if not any(folder.is_relative_to(each) for each in known):
             found.setdefault(f"{folder}", Install(folder.name, folder))
     return list(found.values())
+
+
+def requires(name: str) -> list[str] | None:
+    """Give the requirements of an installed package; ``None`` where it is not installed."""
+    with contextlib.suppress(PackageNotFoundError, *BROKEN):
+        return _requires(name)
+    return None
 
 
 def _folder_of(distribution: Distribution) -> Path | None:

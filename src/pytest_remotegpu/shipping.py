@@ -5,7 +5,6 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import secrets
@@ -36,7 +35,6 @@ from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.editors import REPORTERS, asks_comparisons
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.further import Further, sendable
-from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.reports import Shipped
@@ -148,7 +146,7 @@ class Shipping:
         if not self._ships_tree or self.snapshot is not None:
             return
         asked = self._settings
-        rules = snapshot.Rules(asked.include, asked.exclude, asked.max_upload)
+        rules = trees.rules(asked, self._config.rootpath, self.start.cwd)
         if asked.rev:
             self._revision = trees.Revision(self._config.rootpath, asked.rev)
             self.snapshot = self._revision.take(rules)
@@ -180,7 +178,7 @@ class Shipping:
             if isinstance(file := getattr(module, "__dict__", {}).get("__file__"), str)
         }
         served = environment.redirected(sys.meta_path, sys.modules)
-        found = editables.needed(installed, root, modules.values(), _requires)
+        found = editables.needed(installed, root, modules.values(), editables.requires)
         sent, notes = sendable(found, root, path, served, modules)
         self.notes += notes
         self.further.take(sent, left, self._memory, self._revision_of)
@@ -337,8 +335,7 @@ class Shipping:
             "ids": ids,
         }
         self._config.hook.pytest_remotegpu_order(config=self._config, order=draft)
-        here = not self._ships_tree
-        root = self._config.rootpath
+        here, root = not self._ships_tree, self._config.rootpath
         return orders.Order(
             worker=worker.name,
             nonce=worker.nonce,
@@ -357,10 +354,11 @@ class Shipping:
             max_artifact=self._settings.max_artifact,
             payload=self._payload(list(ids)),
             run=run,
-            needs=_needs(worker.shape, named=self._names_cards),
+            needs=orders.Needs.of(worker.shape, named=self._names_cards),
             limits=self._limits(tests),
             further=self.further.announce(socket.gethostname()),
             collects=files is not None,
+            launch=orders.Launch.of(worker.shape),
         )
 
     def _tree(self, taken: snapshot.Snapshot) -> orders.Tree:
@@ -397,6 +395,7 @@ class Shipping:
             argv=self.start.argv,
             files=files,
             keep_args=by_id and any("::" in arg for arg in self._config.args),
+            roots=not by_id and self._settings.conftest_far,
             sys_path=path if here else self._import_path(),
             whole_path=here,
             umask=_umask(),
@@ -476,23 +475,6 @@ class Shipping:
             same = before == value if _is_plain(before) and _is_plain(value) else before is value
             if name not in OURS and not same:
                 yield name, value
-
-
-def _requires(name: str) -> list[str] | None:
-    """Give the requirements of an installed package; ``None`` where it is not installed."""
-    from pytest_remotegpu.editables import BROKEN  # noqa: PLC0415 -- only where files are sent
-
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError, *BROKEN):
-        return importlib.metadata.requires(name)
-    return None
-
-
-def _needs(shape: Shape, *, named: bool) -> orders.Needs:
-    return orders.Needs(
-        type=list(shape.type) if named else [],
-        min_memory_gib=shape.min_memory_gib,
-        min_capability=shape.min_capability,
-    )
 
 
 def _is_plain(value: Any) -> bool:

@@ -94,7 +94,12 @@ class Classifier:
     def mark(self, name: str, call: ast.Call | None) -> _Mark | None:
         """Give what a marker of this name means, where that is gpu."""
         if name in self._aliases:
-            return _Mark(((), self._aliases[name]))
+            own = _Mark(((), {})) if call is None else _literal(call)
+            args, words = own.given or ((), {})
+            try:
+                return _Mark(((), gpu.bind(self._aliases[name], args, words)))
+            except MarkerError:  # its argument is not known, or is missing
+                return _Mark(None)
         if name != gpu.MARK:
             return None
         return _Mark(((), {})) if call is None else _literal(call)

@@ -213,7 +213,7 @@ def _read_exactly(control: socket.socket, length: int) -> bytes:
 
 def _forked(control: socket.socket, fds: list[int]) -> NoReturn:
     """Become a runner in a fresh child process."""
-    from pytest_remotegpu.worker import runner  # noqa: PLC0415 -- imported before the fork
+    from pytest_remotegpu.worker import beginning  # noqa: PLC0415 -- imported before the fork
 
     control.close()
     channel, out, err, stacks, *leases = fds
@@ -223,7 +223,7 @@ def _forked(control: socket.socket, fds: list[int]) -> NoReturn:
     for fd in (null, out, err):
         os.close(fd)
     os.setsid()
-    runner.main(channel, stacks, leases)
+    beginning.main(channel, stacks, leases)
 
 
 def _child() -> int:
@@ -369,7 +369,7 @@ def _serve(control: socket.socket, folder: Path) -> None:
     with _noted_reads(reads):
         if "--bare" not in sys.argv:
             load_plugins(_words("without"))
-        from pytest_remotegpu.worker import runner  # noqa: F401, PLC0415 -- for the children
+        from pytest_remotegpu.worker import beginning  # noqa: F401, PLC0415 -- for the children
 
         preload(_words("preload"))
     _freeze()
