@@ -21,9 +21,6 @@ from pytest_remotegpu.snapshot import globs
 
 __all__ = ["Candidates", "folders_of"]
 
-NO_SHAPE = Shape(0)
-"""Of a worker that collects and runs nothing: it sees all cards and has none to itself."""
-
 
 def folders_of(config: pytest.Config) -> list[Path]:
     """Give the folders of the project that modules are imported from."""
@@ -48,24 +45,27 @@ class Candidates:
     def _absolute(self, path: object) -> Path:
         return Path(os.path.normpath(self._config.invocation_params.dir / str(path)))
 
-    def find(self) -> dict[Path, Shape]:
-        """Give the files to be collected there, each with the shape of who is to collect it."""
-        found: dict[Path, Shape] = {}
+    def find(self) -> dict[Path, frozenset[Shape]]:
+        """Give the files to be collected there, each with the shapes that its source shows."""
+        found: dict[Path, frozenset[Shape]] = {}
         for argument in map(str, self._config.args):
             path = self._absolute(argument.partition("::")[0])
             given = [path] if path.is_file() else self._walk(path)
             for file in given:
-                if file not in found and (shape := self.shape_of(file)) is not None:
-                    found[file] = shape
+                if file not in found and (shapes := self.shapes_of(file)) is not None:
+                    found[file] = shapes
         return found
 
-    def shape_of(self, file: Path) -> Shape | None:
-        """Judge one file; ``None`` where it is to be collected here."""
+    def shapes_of(self, file: Path) -> frozenset[Shape] | None:
+        """Judge one file: the shapes that it asks for, none where these can't be seen.
+
+        :return: ``None`` where it is to be collected here.
+        """
         named = self.is_named(file)
         judged = self._classifier.judge(file) if file.suffix == ".py" else None
         if judged is not None and judged.verdict == "gpu":
-            return judged.shape or NO_SHAPE
-        return NO_SHAPE if named else None
+            return judged.shapes or frozenset()
+        return frozenset() if named else None
 
     def is_plain(self, file: Path) -> bool:
         """Say whether a file certainly has no mark of its own."""

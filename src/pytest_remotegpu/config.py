@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -25,10 +25,10 @@ __all__ = [
     "Setting",
     "Settings",
     "parse_aliases",
-    "parse_collect",
     "parse_modules",
     "parse_prices",
     "parse_seconds",
+    "parse_side",
     "parse_size",
     "parse_usd",
     "parse_workers",
@@ -68,7 +68,11 @@ SECONDS: Final = {"timeout": 600.0, "run_timeout": 0.0, "wait": 300.0, "idle": 6
 INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu": ("string", "", "where marked tests run: the value of --remote"),
     "remotegpu_required": ("bool", "", "the same as --gpu-required"),
-    "remotegpu_python": ("string", "", "the far interpreter (local, command and ssh)"),
+    "remotegpu_python": (
+        "string",
+        "",
+        "the far interpreter (local, command and ssh; a rented machine has its own)",
+    ),
     "remotegpu_timeout": ("string", "", "the same as --remote-timeout"),
     "remotegpu_idle": (
         "string",
@@ -112,6 +116,11 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
         "",
         "far: files with gpu tests are collected on the far side and not imported here (here)",
     ),
+    "remotegpu_conftest": (
+        "string",
+        "",
+        "far: conftests are loaded on the far side only, which then collects and runs all (here)",
+    ),
     "remotegpu_files": (
         "linelist",
         "",
@@ -136,8 +145,8 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
 }
 """Ini options: kind, default, help."""
 
-COLLECTS: Final = ("here", "far")
-"""Who collects; the first is the default."""
+SIDES: Final = ("here", "far")
+"""Who collects, and where conftests are loaded; the first is the default."""
 
 MOST_WORKERS: Final = 9999
 
@@ -184,6 +193,7 @@ class Settings:
     :ivar max_upload: bytes.
     :ivar max_artifact: bytes for one test.
     :ivar collect_far: whether files with gpu tests are collected on the far side.
+    :ivar conftest_far: whether conftests are loaded there only; then all is collected there.
     :ivar files: globs of files that are, whatever their source says.
     :ivar aliases: marker names and the ``gpu`` arguments that they stand for.
     :ivar origins: every setting with its origin.
@@ -218,6 +228,7 @@ class Settings:
     secrets: tuple[str, ...]
     volumes: tuple[str, ...]
     collect_far: bool
+    conftest_far: bool
     files: tuple[str, ...]
     aliases: Mapping[str, Mapping[str, Any]]
     max_upload: int
@@ -310,13 +321,14 @@ def parse_workers(text: str) -> int:
     return int(text)
 
 
-def parse_collect(text: str) -> bool:
-    """Read who collects: say whether it is the far side.
+def parse_side(text: str, name: str) -> bool:
+    """Read which side does something: say whether it is the far one.
 
+    :param name: the option, for the message.
     :raises UsageError: where it is neither.
     """
-    if text.strip() not in COLLECTS:
-        raise UsageError(f"remotegpu_collect = {text!r} is neither {' nor '.join(COLLECTS)}")
+    if text.strip() not in SIDES:
+        raise UsageError(f"{name} = {text!r} is neither {' nor '.join(SIDES)}")
     return text.strip() == "far"
 
 
@@ -391,6 +403,17 @@ def _refuse_empty(cli: Mapping[str, Any]) -> None:
             )
 
 
+def _far_duties(pick: Callable[..., Any], spec: str | None) -> tuple[bool, bool]:
+    """Say whether the far side collects, and whether conftests are loaded there only."""
+    names = ("remotegpu_collect", "remotegpu_conftest")
+    collect, conftest = (
+        parse_side(str(pick(name.removeprefix("remotegpu_"), SIDES[0], key=name)), name)
+        for name in names
+    )
+    conftest = conftest and spec is not None  # without a far side nobody else could load them
+    return collect or conftest, conftest
+
+
 def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str, Any]) -> Settings:
     """Bring command line, environment and ini file together.
 
@@ -435,9 +458,11 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
     def lines(name: str) -> tuple[str, ...]:
         return tuple(pick(name, (), key=f"remotegpu_{name}"))
 
+    spec = pick("remote", None, option="remotegpu", variable=ENVIRONMENT, key="remotegpu")
+    collect_far, conftest_far = _far_duties(pick, spec)
     return Settings(
-        spec=pick("remote", None, option="remotegpu", variable=ENVIRONMENT, key="remotegpu"),
-        ship_all=bool(pick("all", False, option="remote_all")),
+        spec=spec,
+        ship_all=any((pick("all", False, option="remote_all"), conftest_far)),
         required=bool(pick("required", False, option="gpu_required", key="remotegpu_required")),
         plan=bool(pick("plan", False, option="remote_plan")),
         debug=bool(pick("debug", False, option="remote_debug")),
@@ -464,7 +489,8 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         image=lines("image"),
         secrets=lines("secrets"),
         volumes=lines("volumes"),
-        collect_far=parse_collect(str(pick("collect", COLLECTS[0], key="remotegpu_collect"))),
+        collect_far=collect_far,
+        conftest_far=conftest_far,
         files=lines("files"),
         aliases=parse_aliases(list(lines("aliases"))),
         max_upload=size("max_upload"),

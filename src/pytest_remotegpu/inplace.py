@@ -19,7 +19,7 @@ import pytest
 from pytest_remotegpu import cards, gpu
 from pytest_remotegpu.errors import MarkerError, UsageError
 from pytest_remotegpu.outputs import clear, folder_name, in_the_way
-from pytest_remotegpu.selection import own_marker, shape_of
+from pytest_remotegpu.selection import own_marker, runs_nothing, shape_of
 from pytest_remotegpu.summary import RunSummary
 
 __all__ = [
@@ -134,7 +134,7 @@ def holds_context() -> bool:
 
 def require_gpu(session: pytest.Session, ran: int) -> None:
     """Fail a session that would pass although ``ran``, the tests that used a GPU, is 0."""
-    if ran or session.exitstatus != pytest.ExitCode.OK or session.config.option.collectonly:
+    if ran or session.exitstatus != pytest.ExitCode.OK or runs_nothing(session.config):
         return
     session.exitstatus = pytest.ExitCode.TESTS_FAILED
     reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")

@@ -91,6 +91,7 @@ class News:
         self._waits: dict[str, str] = {}
         self._properties: dict[tuple[str, str], Counter[str]] = {}
         self.collect_errors = 0
+        self._headed = False
         self._handlers: dict[type, Callable[[Lane, Worker, Controller, Any], None]] = {
             events.Warned: self._take_warning,
             events.Live: self._take_live,
@@ -133,7 +134,7 @@ class News:
         try:
             if isinstance(said.what, Hello | Notice | Lost):
                 lane.take(said.what)
-                self._look_at_software(said.what, controller)
+                self._look_at_software(lane, said.what, controller)
             else:
                 for event in said.what:
                     self._spending.before(lane.test, event, said.at)
@@ -146,14 +147,22 @@ class News:
             threading.Thread(target=said.worker.channel.stop, daemon=True).start()
             lane.lose(f"{said.worker.name} can't be served: {error}", retry=False)
 
-    def _look_at_software(self, what: Hello | Notice | Lost, controller: Controller) -> None:
+    def _look_at_software(
+        self, lane: Lane, what: Hello | Notice | Lost, controller: Controller
+    ) -> None:
         """Keep what a far side is made of, and say where an environment of its own differs."""
         if not isinstance(what, Hello):
             return
         backend = controller.backend
         self._shipping.meet(what, made=isinstance(backend, Prepares))
         self._summary.equip(software.in_words(what.extra))
-        if controller.backend.ships_tree:
+        if not self._headed and lane.refusal is None:
+            self._headed = True
+            real = bool(what.gpus) and what.pretend is None
+            terminal.head(
+                self._config, software.heading(what.extra, real=real, elsewhere=backend.ships_tree)
+            )
+        if backend.ships_tree:
             self._summary.note(software.differences(software.installed(), what.extra))
 
     def _tell(self, said: Said) -> None:

@@ -96,7 +96,8 @@ class Outfit:
                     'the methods of its image give, such as image.apt_install("git")'
                 )
             read, given = self.check(), given or image
-            notes = (*read.notes, *given.notes, *self._rented_to_build(given))
+            rented = (f"{what}, which is in no cost that is shown here" for what in _rented(given))
+            notes = (*read.notes, *given.notes, *rented)
             self._whole = replace(read, steps=given.steps, notes=notes)
         return self._whole
 
@@ -125,28 +126,21 @@ class Outfit:
             )
         return given
 
-    def _rented_to_build(self, image: recipes.Image) -> Iterator[str]:
-        """Say of each step that it rents a card, which nothing here can count.
-
-        :raises UsageError: where the user has set a limit to the cost.
-        """
-        for step in image.steps:
-            if card := step.kwargs.get("gpu"):
-                what = f"{HOOK}: {step.method} has gpu={card!r}, so building the image rents a GPU"
-                if self._settings.max_cost:
-                    raise UsageError(
-                        f"{what}, which --remote-max-cost can't limit; leave out gpu=, or build "
-                        "once without that option"
-                    )
-                yield f"{what}, which is in no cost that is shown here"
-
     def why(self, provider: str, more: Mapping[str, str]) -> list[str]:
         """Say how the recipe differs from the one that was used last.
 
         :param provider: by name. :param more: what else its environments depend on, by name.
+        :raises UsageError: where making it anew rents a card, and the user has set a limit to the
+            cost, which nothing here could keep then.
         """
-        now = recipes.to_plain(self.recipe(), more)
-        return recipes.why(self._kept().get(provider), now)
+        recipe = self.recipe()
+        reasons = recipes.why(self._kept().get(provider), recipes.to_plain(recipe, more))
+        for what in _rented(recipe) if reasons and self._settings.max_cost else ():
+            raise UsageError(
+                f"{what}, which --remote-max-cost can't limit; leave out gpu=, or build once "
+                "without that option"
+            )
+        return reasons
 
     def keep(self, provider: str, more: Mapping[str, str]) -> None:
         """Remember the recipe as one whose environment is there."""
@@ -182,3 +176,10 @@ class Outfit:
             f"{more}; where tests need them, add them to what remotegpu_requirements names"
         )
         return (note,)
+
+
+def _rented(image: recipes.Image | recipes.Recipe) -> Iterator[str]:
+    """Say of each step that it rents a card, which nothing here can count."""
+    for step in image.steps:
+        if card := step.kwargs.get("gpu"):
+            yield f"{HOOK}: {step.method} has gpu={card!r}, so building the image rents a GPU"

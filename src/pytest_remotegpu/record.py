@@ -111,6 +111,7 @@ def document(
     for name in summary.artifact_names:
         files.setdefault(name.partition("/")[0], []).append(name)
     shapes = sorted(summary.shapes.values(), key=lambda part: part.shape)
+    phases = _phases(summary)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -120,14 +121,28 @@ def document(
         "outcomes": dict(sorted(Counter(test.outcome for test in tests).items())),
         "cost": _cost(summary),
         "shapes": [_shape(part, summary.workers) for part in shapes],
-        "workers": [_worker(worker) for worker in summary.workers],
+        "workers": [
+            {**_worker(worker), "phases": phases.pop(worker.name, [])} for worker in summary.workers
+        ],
+        "phases": phases,
         "tests": [test.plain(files.get(folder_name(test.id), [])) for test in tests],
         "artifacts_dir": summary.artifacts_dir or None,
+        "left_running": _left(summary),
         "sent": {"files": summary.sent_files, "bytes": summary.sent_bytes},
         "causes": list(summary.causes),
         "notes": list(summary.notes),
         **summary.more,
     }
+
+
+def _left(summary: RunSummary) -> list[dict[str, Any]] | None:
+    """List the machines that are still there; ``None`` where there is nothing to know."""
+    if summary.left is None or not summary.workers:
+        return None
+    return [
+        {"name": of, "machine": machine, "until": until, "confirmed": sure}
+        for of, machine, until, sure in summary.left
+    ]
 
 
 def _backend(name: str, summary: RunSummary) -> dict[str, Any]:
@@ -171,6 +186,14 @@ def _shape(part: ShapeSummary, workers: Iterable[WorkerCost]) -> dict[str, Any]:
         "peak_allocated_bytes": peak or None,
         "peak_test": nodeid or None,
     }
+
+
+def _phases(summary: RunSummary) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for it in sorted(summary.phases, key=lambda it: it.start):
+        plain = {"name": it.name, "start": _finite(it.start), "seconds": _finite(it.seconds)}
+        found.setdefault(it.who, []).append(plain)
+    return found
 
 
 def _worker(worker: WorkerCost) -> dict[str, Any]:

@@ -21,12 +21,25 @@ if TYPE_CHECKING:  # not loaded where nothing is shipped
     from pytest_remotegpu.backends.base import Checks
     from pytest_remotegpu.classify.needing import Need
 
-__all__ = ["Fitting", "near_misses", "own_marker", "shape_of", "shapes_of", "timeouts_of"]
+__all__ = [
+    "Fitting",
+    "is_choosy",
+    "near_misses",
+    "own_marker",
+    "runs_nothing",
+    "shape_of",
+    "shapes_of",
+    "timeouts_of",
+]
 
 MOST_ERRORS = 10
 FLASH: Final = "flash_attn"
 FLASH_CAPABILITY: Final = 8.0
 """Of Ampere, the first cards that FlashAttention-2 runs on (https://github.com/Dao-AILab/flash-attention)."""
+SHOWING: Final = (
+    "collectonly", "setupplan", "showfixtures", "show_fixtures_per_test", "cacheshow",
+)  # fmt: skip
+"""Values of pytest's options with which a session only shows something."""
 OWN_LINE = f"{gpu.SIGNATURE}: run this test where GPUs are; see pytest-remotegpu"
 
 
@@ -125,11 +138,12 @@ def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:
     any variables, so they never run in a worker that has some.
     """
     found = [shape for shape in shapes if shape is not None and not shape.env]
-    least = min(found, key=lambda shape: (_is_choosy(shape), shape), default=Shape(0))
+    least = min(found, key=lambda shape: (is_choosy(shape), shape), default=Shape(0))
     return [shape or least for shape in shapes]
 
 
-def _is_choosy(shape: Shape) -> bool:
+def is_choosy(shape: Shape) -> bool:
+    """Say whether a shape asks for more than a number of cards."""
     return shape != Shape(shape.count)
 
 
@@ -245,3 +259,8 @@ def near_misses(
         for mark in item.iter_markers()
     }
     return plan.near_misses(names, [gpu.MARK, *settings.aliases])
+
+
+def runs_nothing(config: pytest.Config) -> bool:
+    """Say whether a session neither sets up nor runs a test, and only shows what there is."""
+    return any(getattr(config.option, name, None) for name in SHOWING)

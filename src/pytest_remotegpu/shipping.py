@@ -149,7 +149,7 @@ class Shipping:
         if not self._ships_tree or self.snapshot is not None:
             return
         asked = self._settings
-        rules = snapshot.Rules(asked.include, asked.exclude, asked.max_upload)
+        rules = trees.rules(asked, self._config.rootpath, self.start.cwd)
         if asked.rev:
             self._revision = trees.Revision(self._config.rootpath, asked.rev)
             self.snapshot = self._revision.take(rules)
@@ -329,8 +329,7 @@ class Shipping:
             "ids": ids,
         }
         self._config.hook.pytest_remotegpu_order(config=self._config, order=draft)
-        here = not self._ships_tree
-        root = self._config.rootpath
+        here, root = not self._ships_tree, self._config.rootpath
         return orders.Order(
             worker=worker.name,
             nonce=worker.nonce,
@@ -390,6 +389,7 @@ class Shipping:
             argv=self.start.argv,
             files=files,
             keep_args=by_id and any("::" in arg for arg in self._config.args),
+            roots=not by_id and self._settings.conftest_far,
             sys_path=path if here else self._import_path(),
             whole_path=here,
             umask=_umask(),

@@ -10,10 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["KNOWN", "differences", "in_words", "installed", "of_failure"]
+__all__ = ["KNOWN", "differences", "heading", "in_words", "installed", "of_failure"]
 
 KNOWN: Final = ("torch", "CUDA", "cxx11abi", "driver", "triton", "flash-attn", "jax")
 """In the order in which people want to know."""
+HEADING: Final = ("torch", "CUDA", "driver")
+"""What a session says of its far side before its first test from there."""
 COMPARED: Final = ("torch", "triton", "flash-attn", "jax")
 UNFIT: Final = re.compile(
     r"undefined symbol|symbol not found|cannot open shared object|GLIBCXX|DLL load failed"
@@ -41,6 +43,18 @@ def _checked(said: Mapping[str, str]) -> dict[str, str]:
 def in_words(said: Mapping[str, str]) -> str:
     """Write it as a list; nothing where nothing is known."""
     return ", ".join(f"{name} {version}" for name, version in _checked(said).items())
+
+
+def heading(said: Mapping[str, str], *, real: bool, elsewhere: bool) -> str:
+    """Say what tests are about to run on; nothing where that is what there is here anyway.
+
+    :param said: as the far side's hello has it. :param real: whether it has GPUs, and no pretended
+        ones. :param elsewhere: whether it has an environment of its own.
+    """
+    if not real and not (elsewhere and "torch" in said):
+        return ""
+    words = in_words({name: said[name] for name in HEADING if name in said})
+    return f"the far side has {words}" if words else ""
 
 
 def of_failure(text: str, said: Mapping[str, str]) -> list[str]:

@@ -27,10 +27,14 @@ MOST_PARTS: Final = 50
 class _Seen:
     """When a worker's tests began and ended, in seconds of the monotonic clock.
 
+    :ivar hello: when it said hello, until its start is written down.
+    :ivar needs: when it asked for files, until it has them.
     :ivar running: when the test began that runs now.
     :ivar last: the begin and the end of the last one that ended.
     """
 
+    hello: float | None = None
+    needs: float | None = None
     first: tuple[float, float] | None = None
     running: float | None = None
     last: tuple[float, float] | None = None
@@ -65,14 +69,39 @@ class Timeline:
         worker, at = said.worker, said.at
         match said.what:
             case Hello():
-                self.span(worker.name, "hello", worker.started, at)
+                self._of(worker.name).hello = at
             case Lost():
+                self._arrive(worker, wait=False)
                 self._end(worker, at)
             case Notice():
                 pass
             case told:
                 for event in told:
                     self._take_event(worker.name, at, event)
+        self._arrive(worker)
+
+    def _arrive(self, worker: Worker, *, wait: bool = True) -> None:
+        """Write down what came before a worker's hello, apart where its machine was rented.
+
+        What was there already took no time, and what was not built is left out.
+
+        :param wait: whether to come back to it where the machine has not said yet when it began:
+            that comes by another way.
+        """
+        seen, rental = self._of(worker.name), worker.rental
+        at = seen.hello
+        if at is None or (wait and rental is not None and rental.began is None):
+            return
+        seen.hello = None
+        start = worker.started
+        if rental is not None and rental.asked is not None:
+            service = rental.asked if rental.builds is None else rental.builds
+            self.span(worker.name, "service", start, service)
+            if rental.builds is not None:
+                self.span(worker.name, "image and app", rental.builds, rental.asked)
+            start = min(rental.asked if rental.began is None else rental.began, at)
+            self.span(worker.name, "container start", rental.asked, start)
+        self.span(worker.name, "hello", start, at)
 
     def _take_event(self, who: str, at: float, event: events.Event) -> None:
         match event:
@@ -80,6 +109,9 @@ class Timeline:
                 self._of(who).running = at
             case events.Finished() | events.Crashed():
                 self._take_finish(self._of(who), at)
+            case events.Need():
+                seen = self._of(who)
+                seen.needs = at if seen.needs is None else seen.needs
             case events.Collected(seconds=seconds):
                 self.span(who, "collection there", at - seconds, at)
             case events.Leased(seconds=seconds):
@@ -101,6 +133,10 @@ class Timeline:
     def _take_parts(self, who: str, at: float, parts: list[tuple[str, float]]) -> None:
         """Lay the parts of a start end to end, the last of them up to now."""
         start = at - sum(seconds for _, seconds in parts)
+        seen = self._of(who)
+        if seen.needs is not None:
+            self.span(who, "files", seen.needs, max(start, seen.needs))
+            seen.needs = None
         for name, seconds in parts:
             self.span(who, name, start, start + seconds)
             start += seconds
@@ -113,6 +149,7 @@ class Timeline:
         self.span(worker.name, "first test", *seen.first)
         if seen.last != seen.first:
             self.span(worker.name, "last test", *seen.last)
+        self.span(worker.name, "tests", seen.first[0], seen.last[1])
         self.span(worker.name, "end", seen.last[1], at)
 
 

@@ -55,6 +55,7 @@ class Faults:
     paid: bool = True
     environments: set[str] | None = None  # those that there are; None: any that is asked for
     ahead: float = 0.0  # seconds by which the service's clock is ahead of this host's
+    slow_build: dict[str, float] = field(default_factory=dict)  # seconds by what a line has
     build_failure: str = ""  # the last lines of an image build that fails
     failures: list[tuple[str, str]] = field(default_factory=list)  # of inputs: status, text
     refusals: list[Refusal] = field(default_factory=list)
@@ -118,6 +119,10 @@ class Faults:
     def delay_of(self, method: str) -> float:
         """Return how long a request of a client is under way."""
         return self.slow.get(method, self.delay)
+
+    def time_of(self, line: str) -> float:
+        """Return how long a step of an image's build takes that begins with this line."""
+        return sum(seconds for part, seconds in self.slow_build.items() if part in line)
 
     def check(self, method: str, caller: Caller) -> None:
         """Raise what this request is to be answered with."""

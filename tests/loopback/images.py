@@ -141,6 +141,7 @@ class Images:
                     build.built = piece
                 else:
                     _log(build, piece)
+                    await asyncio.sleep(self._faults.time_of(piece))
             build.result = Result(status=Result.GENERIC_STATUS_SUCCESS)
         except BuildError as error:
             for line in str(error).splitlines():

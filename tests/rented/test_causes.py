@@ -238,7 +238,7 @@ def test_all_is_well(
     assert "is not deployed (no environment of this project is known here)" in told["modal app"]
     assert "requirements.txt, 1 line" in told["modal app"]
     assert "is deployed; nothing has to be built" in second[-4].text
-    assert "modal:T4: deploys rgpu-" in capfd.readouterr().err
+    assert "modal:T4: builds rgpu-" in capfd.readouterr().err
     (ours,) = {each.name for each in service.deploys}
     assert ours in told["modal app"]
     result = run(pytester, T4, "-v")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -39,11 +40,12 @@ def test_once_more(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     first = run(pytester, T4, "-rA")
     assert first.ret == 1
     first.assert_outcomes(passed=2, failed=1)
-    first.stdout.fnmatch_lines(["*deploys rgpu-*: no environment of this project is known here"])
+    why = "*builds rgpu-*, since no environment of this project is known here"
+    first.stdout.fnmatch_lines([why])
     first.stdout.fnmatch_lines(["*a.txt*"])
     second = run(pytester, T4, "-rA")
     second.assert_outcomes(passed=2, failed=1)
-    assert "deploys" not in said(second)
+    assert "builds" not in said(second)
     assert len(service.deploys) == 1
     assert [container.gpu for container in service.containers] == ["T4:1"]
     assert len(service.calls) == 2
@@ -74,7 +76,9 @@ def test_shapes_have_containers_of_their_own(
 def test_the_first_that_is_free(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     service.faults.no_capacity = {"H100"}
     pytester.makepyfile(test_a="import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n")
-    run(pytester, "--remote=modal:H100,L4").assert_outcomes(passed=1)
+    result = run(pytester, "--remote=modal:H100,L4")
+    result.assert_outcomes(passed=1)
+    assert said(result).count("-h100-l4, since no environment of this project is known here") == 1
     assert [container.gpu for container in service.containers] == ["L4:1"]
 
 
@@ -85,7 +89,44 @@ def test_nothing_that_stays(pytester: pytest.Pytester, service: LoopbackModal) -
     result.assert_outcomes(passed=2, failed=1)
     assert len(service.containers) == 1
     service.wait_until(lambda: not service.running)
-    assert "deploys" not in said(result)
+    text = said(result)
+    assert "deployed" not in text
+    assert text.count("builds rgpu-") == 1
+    assert ", since no environment of this project is known here" in text
+    again = said(run(pytester, T4, "--remote-ephemeral", "--remote-workers=2"))
+    assert again.count("builds rgpu-") == 1
+    assert ", since --remote-ephemeral leaves none for a second session" in again
+
+
+def test_a_list_of_cards_of_a_known_environment(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    """It has a function of its own, and the session says that this is why something is built."""
+    pytester.makepyfile(test_a="import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n")
+    run(pytester, T4).assert_outcomes(passed=1)
+    text = said(run(pytester, "--remote=modal:H100,L4"))
+    assert text.count("-h100-l4, since none was deployed yet for H100,L4") == 1
+    assert "builds" not in said(run(pytester, "--remote=modal:H100,L4"))
+    assert len(service.deploys) == 2
+
+
+@pytest.mark.parametrize("more", [(), ("--remote-ephemeral",)])
+def test_it_says_where_the_service_shows_it(
+    pytester: pytest.Pytester, service: LoopbackModal, more: tuple[str, ...]
+) -> None:
+    """Once for an app, whoever asks for containers of it; not where no header is wanted."""
+    modules = {f"test_{letter}": THREE for letter in "ab"}
+    pytester.makepyfile(**modules)
+    text = said(run(pytester, T4, "--remote-workers=2", *more))
+    apps = {app.id for app in service.world.apps.values() if app.name.startswith("rgpu-")}
+    pattern = r"^remote: rgpu-\w+ is shown at https://modal\.com/id/(.*)$"
+    lines = re.findall(pattern, text, re.MULTILINE)
+    assert len(service.calls) == 2
+    assert sorted(lines) == sorted(apps)
+    assert len(apps) == (2 if more else 1)
+    assert text.index("is shown at") < text.index("= FAILURES =")
+    if not more:
+        assert "is shown at" not in said(run(pytester, T4, "-q"))
 
 
 def test_another_environment_of_the_workspace(

@@ -13,7 +13,10 @@ from .test_aliases import places
     [
         (
             "import horovod.torch\npytestmark = pytest.mark.gpu(2, launcher='torchrun')",
-            "can't start tests of Horovod, which the import of 'horovod' tells of; what can is",
+            (
+                "can't start tests of Horovod, which the import of 'horovod' tells of; "
+                "what can is 'mpirun'"
+            ),
         ),
         (
             "from mpi4py import MPI\npytestmark = pytest.mark.gpu(2, launcher='torchrun')",
@@ -21,7 +24,10 @@ from .test_aliases import places
         ),
         (
             "pytestmark = [pytest.mark.gpu(2, launcher='mpirun'), pytest.mark.ray_dist]",
-            "launcher='mpirun' is none for Ray, which the marker 'ray_dist' tells of: it starts",
+            (
+                "launcher='mpirun' is none for Ray, which the marker 'ray_dist' tells of: "
+                "it starts its own"
+            ),
         ),
         (
             "pytestmark = [pytest.mark.gpu(2, launcher='torchrun'), pytest.mark.horovod_dist]",

@@ -246,6 +246,10 @@ def test_a_card_that_building_rents_is_told_and_under_a_cap_refused(
     result = run(pytester, MODAL)
     result.assert_outcomes(passed=1)
     assert f"{what}, which is in no cost that is shown here" in said(result)
+    # now it is built, as the refusal has advised
+    result = run(pytester, MODAL, "--remote-max-cost=5")
+    result.assert_outcomes(passed=1)
+    assert what not in said(result)
 
 
 def test_a_folder_that_a_hook_copies_comes_without_its_secrets(

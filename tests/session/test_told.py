@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fakes import Far, report
+from fakes import Far, Script, report
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import to_text
 from stage import FAR, Played, Stage
@@ -58,6 +58,51 @@ def test_a_test_names_its_card_and_the_summary_all_of_them(stage: Stage) -> None
     assert "remote timeline" not in text
 
 
+MADE_OF = {"torch": "2.11.0+cu130", "CUDA": "13.0", "driver": "580.65.06", "triton": "3.6"}
+HEADING = "remote: the far side has torch 2.11.0+cu130, CUDA 13.0, driver 580.65.06\n"
+
+
+def made_of(*, real: bool = True) -> Script:
+    """Tell what the far side is made of, and run what is asked for."""
+    cards = {"pretend": None, "gpus": CARDS} if real else {"pretend": 2}
+
+    def script(far: Far) -> None:
+        far.greet(extra=MADE_OF, **cards)
+        far.serve()
+
+    return script
+
+
+def test_what_tests_run_on_is_told_before_the_first_of_them(stage: Stage) -> None:
+    """Once, whatever comes in the place of a worker that was lost."""
+
+    def is_lost(far: Far) -> None:
+        far.greet(extra={**MADE_OF, "torch": "2.11.0+cu130"}, pretend=None, gpus=CARDS)
+        far.say(events.Started(0))
+
+    played = stage.run(is_lost, made_of(), args=("-v",))
+    assert played.ret == pytest.ExitCode.OK, played.text
+    assert played.text.count(HEADING) == 1
+    head, _, rest = played.text.partition(HEADING)
+    assert "collected" in head
+    assert "PASSED" not in head
+    assert "PASSED" in rest
+
+
+@pytest.mark.parametrize("option", ["-q", "--no-header"])
+def test_where_no_header_is_wanted_it_is_not_told(stage: Stage, option: str) -> None:
+    played = stage.run(made_of(), args=(option,))
+    assert played.ret == pytest.ExitCode.OK, played.text
+    assert HEADING not in played.text
+    assert "with torch 2.11.0+cu130, CUDA 13.0, driver 580.65.06, triton 3.6\n" in played.text
+
+
+def test_of_pretended_cards_in_the_same_environment_it_is_no_news(stage: Stage) -> None:
+    played = stage.run(made_of(real=False))
+    assert played.ret == pytest.ExitCode.OK, played.text
+    assert "the far side has" not in played.text
+
+
 def test_pretend_cards_stay_what_they_are(stage: Stage) -> None:
     def pretends(far: Far) -> None:
         far.greet()
@@ -86,7 +131,7 @@ def test_the_timeline_has_each_phase_of_each_worker(stage: Stage) -> None:
     names = [name for _, _, _, name in rows[2:]]
     assert set(names) == {
         "worker opened", "hello", "cards", "fork", "imports", "collection there",
-        "first test", "last test", "end",
+        "first test", "last test", "tests", "end",
     }  # fmt: skip
     seconds = {name: duration for _, _, duration, name in rows}
     assert (seconds["fork"], seconds["imports"], seconds["cards"]) == (0.125, 0.5, 0.25)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import re
-import tempfile
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_remotegpu.backends.modal import table
-from pytest_remotegpu.backends.modal.deploying import CLAIMS, LONGEST, QUEUE, name_of, prepared
-from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.backends.modal.deploying import CLAIMS, LONGEST, QUEUE, name_of, why
 
 PRINT = "0123456789abcdef0123"
 LISTS = st.lists(st.sampled_from(sorted(table.TYPES)), min_size=1, unique=True)
@@ -40,28 +34,16 @@ def test_no_two_lists_share_an_app() -> None:
     assert len({name_of(PRINT, gpu([*names], 8)) for names in long}) == len(long)
 
 
-def test_a_strange_thing_in_the_place_of_the_lock_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class NotFoundError(Exception):
-        pass
-
-    class Function:
-        @classmethod
-        def from_name(cls, *_names: str) -> Function:
-            return cls()
-
-        def hydrate(self) -> None:
-            raise NotFoundError
-
-    modal = SimpleNamespace(
-        Function=Function, exception=SimpleNamespace(NotFoundError=NotFoundError)
-    )
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    lock = tmp_path / f"remotegpu-deploying-{os.getuid()}-an-app"
-    lock.mkdir()
-    with pytest.raises(UsageError) as caught:
-        prepared(modal, {"app": "an-app"}, contextlib.nullcontext, lambda _text: None)
-    assert str(lock) in str(caught.value)
-    assert "Is a directory" in str(caught.value)
-    assert "TMPDIR" in str(caught.value)
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ({"reason": "uv.lock is new"}, "uv.lock is new"),
+        ({"reason": "uv.lock is new", "ephemeral": True}, "uv.lock is new"),
+        ({"ephemeral": True}, "--remote-ephemeral leaves none for a second session"),
+        ({"gpu": "H100,L4"}, "none was deployed yet for H100,L4"),
+        ({"gpu": "L4"}, "it was never deployed"),
+    ],
+)
+def test_there_is_always_a_reason(order: dict[str, object], reason: str) -> None:
+    whole = {"app": "rgpu-x", "reason": "", "ephemeral": False, "gpu": "T4", **order}
+    assert why(whole) == f"builds rgpu-x, since {reason}"

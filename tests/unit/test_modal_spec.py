@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_remotegpu.backends.modal import spec, table
 from pytest_remotegpu.errors import SpecError, UsageError
-from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.gpu import Shape, words
 
 NAMES = [*table.TYPES, *table.ALIASES]
 
@@ -34,6 +36,20 @@ def chosen(rest: str, shape: Shape) -> str:
         ("T4", Shape(type=("H100",)), "H100"),
         ("T4", Shape(type=("NVIDIA A100-SXM4-80GB",)), "A100-80GB"),
         ("T4", Shape(type=("L4", "A10G")), "L4,A10"),
+        ("", Shape(type=("A100",)), "A100-40GB"),
+        ("T4", Shape(type=("a100",), min_memory_gib=60), "A100-80GB"),
+        ("A100", Shape(type=("A100",), min_memory_gib=60), "A100-80GB"),
+        ("A100-80GB", Shape(2, type=("A100",)), "A100-80GB:2"),
+        ("H100,A100-80GB,A100", Shape(type=("A100",)), "A100-80GB,A100-40GB"),
+        ("H100", Shape(type=("A100", "H100")), "H100,A100-40GB"),
+        ("H100!", Shape(type=("H100",)), "H100!"),
+        ("H100", Shape(type=("H100!",)), "H100!"),
+        ("B200+", Shape(type=("B200",)), "B200"),
+        ("T4", Shape(type=("NVIDIA A100",)), "A100-40GB"),
+        ("T4", Shape(type=("Tesla T4",)), "T4"),
+        ("T4", Shape(type=("NVIDIA H100 80GB HBM3",)), "H100"),
+        ("T4", Shape(type=("RTX PRO 6000",)), "RTX-PRO-6000"),
+        ("T4", Shape(type=("T4", "L4"), min_capability=8.0), "L4"),
     ],
 )
 def test_what_a_test_gets(rest: str, shape: Shape, cards: str) -> None:
@@ -47,6 +63,31 @@ def test_what_a_test_gets(rest: str, shape: Shape, cards: str) -> None:
         ("H1000", "did you mean H100"),
         ("T4,V100", "'V100', which is no GPU of Modal's"),
         ("T4,", "a comma with no type beside it; it reads modal:TYPE"),
+        (",", "a comma with no type beside it; it reads modal:TYPE"),
+        (" ", "modal:  names no type; .*is a variable unset"),
+        ("H100:2,L4", r"mark: gpu\(2\), and the option reads --remote=modal:H100,L4$"),
+        ("L4,A10:8", r"mark: gpu\(2\), and the option reads --remote=modal:L4,A10$"),
+        ("T4:0", r"mark: gpu\(2\), and the option reads --remote=modal:T4$"),
+        ("T4:", r"mark: gpu\(2\), and the option reads --remote=modal:T4$"),
+        ("T4:99999999999999999999", r"mark: gpu\(2\), and the option reads --remote=modal:T4$"),
+        ("4xT4", r"mark: gpu\(4\), and the option reads --remote=modal:T4$"),
+        ("t4 X 8", r"mark: gpu\(8\), and the option reads --remote=modal:t4$"),
+        ("A100-80GB*2", r"mark: gpu\(2\), and the option reads --remote=modal:A100-80GB$"),
+        ("T5:2", "names 'T5:2', which is no GPU of Modal's; did you mean T4"),
+        ("http://x", "names 'http://x', which is no GPU of Modal's; there are"),
+        ("T4;L4", "'T4;L4'; several types.* have commas between them: --remote=modal:T4,L4$"),
+        ("T4 L4,A10", "'T4 L4'; several types.* commas between them: --remote=modal:T4,L4$"),
+        ("h100!/A100", "have commas between them: --remote=modal:h100!,A100$"),
+        ("A100 80GB", r"did you mean A100-80GB (or|\?)"),
+        ("A100_80GB", r"did you mean A100-80GB (or|\?)"),
+        ("H100-80GB", "did you mean H100 or"),
+        ("NVIDIA A100-SXM4-80GB", "did you mean A100-80GB"),
+        ("RTX6000", r"did you mean RTX-PRO-6000\?"),
+        ("\uff344", "did you mean T4 or L4"),
+        ("\u21ac", "no GPU of Modal's; there are: A10, "),
+        ("4090", "no GPU of Modal's; there are: A10, "),
+        ("any", "is had without a type: --remote=modal$"),
+        ("T4\nX", r"^--remote=modal:'T4\\nX' names 'T4\\nX'"),
         ("A100:x", re.escape("gpu(2), and the option reads --remote=modal:A100")),
         ("A100:2", re.escape("gpu(2), and the option reads --remote=modal:A100")),
     ],
@@ -54,6 +95,28 @@ def test_what_a_test_gets(rest: str, shape: Shape, cards: str) -> None:
 def test_what_it_can_not_name(rest: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         spec.parse(rest)
+
+
+def test_long_names_are_cut() -> None:
+    """A thousand types are as good as one, and the message on one that is none stays a line."""
+    assert len(spec.parse(",".join(["T4", "l4"] * 500))) == 2
+    with pytest.raises(SpecError) as caught:
+        spec.parse(",".join(["T4"] * 1000 + ["X" * 5000]))
+    assert len(str(caught.value)) < 500
+    assert "XXX...', which is no GPU of Modal's" in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_whatever_is_written_is_read_or_refused_in_one_line(rest: str) -> None:
+    found: tuple[table.CardType, ...] = ()
+    refusal = ""
+    try:
+        found = spec.parse(rest)
+    except SpecError as error:
+        refusal = str(error)
+    assert refusal.isprintable()
+    assert all(card in table.TYPES.values() for card in found)
+    assert bool(found) == (bool(rest) and not refusal)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +127,13 @@ def test_what_it_can_not_name(rest: str, words: str) -> None:
         ("A100", Shape(min_memory_gib=60), "A100-40GB has 40 GiB; .*--remote=modal:A100-80GB"),
         ("T4", Shape(min_capability=8.0), "T4 has capability 7.5 .FlashAttention-2 needs 8.0.*A10"),
         ("T4", Shape(type=("V100",)), "type='V100'.* names a card, which is no GPU of Modal's"),
+        ("T4", Shape(type=("NVIDIA",)), "type='NVIDIA'.* names a card, which is no GPU of Modal's"),
+        ("T4", Shape(type=("T4",), min_capability=8.0), r'8\.0.*does: gpu\(type="L4"\), or A10,'),
+        (
+            "L4",
+            Shape(2, type=("A100",), min_memory_gib=90),
+            r"A100-40GB has 40 GiB; A100-80GB has 80 .*: gpu\(2, type=.RTX-PRO-6000.\), or H200",
+        ),
     ],
 )
 def test_what_no_card_does(rest: str, shape: Shape, words: str) -> None:
@@ -90,6 +160,49 @@ def test_what_is_given_has_what_was_asked_for(
     assert all(not spec.lacks(card, shape) for card in found)
     assert bool(found) == bool(count)
     assert not named or set(found) <= set(named)
+
+
+def is_of(card: table.CardType, name: str) -> bool:
+    """Say whether a type is what a mark's name means, as the page on marks has it."""
+    return card == table.find(name) or words(name) <= words(card.name)
+
+
+@given(
+    st.lists(st.sampled_from(NAMES), max_size=3),
+    st.lists(st.sampled_from([*NAMES, "80GB", "RTX 6000", "nvidia a100"]), min_size=1, max_size=3),
+    st.integers(1, 9),
+    st.sampled_from([0.0, 24.0, 60.0, 100.0]),
+    st.sampled_from([0.0, 8.0, 9.0]),
+)
+def test_what_a_mark_names_stands_above_the_option(
+    names: list[str], marked: list[str], count: int, memory: float, capability: float
+) -> None:
+    shape = Shape(count, tuple(marked), memory, capability)
+    named = spec.parse(",".join(names))
+    plain = [name.removeprefix("nvidia ") for name in marked]
+    fitting = [card for card in table.TYPES.values() if not spec.lacks(card, shape)]
+    meant = [[card for card in fitting if is_of(card, name)] for name in plain]
+    if not any(meant):
+        with pytest.raises(UsageError, match=r"no type of Modal's does|what does: gpu"):
+            spec.choose(named, shape)
+        return
+    found = spec.choose(named, shape)
+    assert all(card in fitting and any(is_of(card, name) for name in plain) for card in found)
+    assert all(set(types) & set(found) for types in meant if types)
+    exact = {table.find(name) for name in plain if name.endswith("!")}
+    of_option = [card for card in named if any(card in types for types in meant)]
+    if not exact:
+        assert set(found[: len(of_option)]) == set(of_option)
+    further = spec.further(found, shape)
+    if further:
+        more = tuple(json.loads(further[further.index("[") : -1]))
+        assert set(spec.choose(named, replace(shape, type=more))) > set(found)
+
+
+def test_the_cheapest_of_those_that_a_mark_means() -> None:
+    """It has what is asked for, whatever the option names beside it."""
+    for named in ("", "T4", "A100", "H200,T4"):
+        assert chosen(named, Shape(type=("A100",), min_memory_gib=60)) == "A100-80GB"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -103,6 +103,24 @@ def test_it_is_said_in_the_order_that_matters_and_only_what_looks_like_a_version
 
 
 @pytest.mark.parametrize(
+    ("real", "elsewhere", "names", "text"),
+    [
+        (True, False, "torch CUDA driver jax", "the far side has torch 1, CUDA 1, driver 1"),
+        (True, True, "driver", "the far side has driver 1"),
+        (True, True, "jax", ""),
+        (False, True, "torch driver", "the far side has torch 1, driver 1"),
+        (False, True, "driver", ""),
+        (False, False, "torch CUDA driver", ""),
+    ],
+)
+def test_what_is_told_before_the_first_test(
+    *, real: bool, elsewhere: bool, names: str, text: str
+) -> None:
+    said = dict.fromkeys(names.split(), "1")
+    assert software.heading(said, real=real, elsewhere=elsewhere) == text
+
+
+@pytest.mark.parametrize(
     ("here", "there", "text"),
     [
         ({"torch": "2.10.0"}, {"torch": "2.11.0"}, "torch is 2.11.0 there and 2.10.0 here"),

@@ -35,7 +35,10 @@ def find(name: str, rest: str, site: Site) -> Backend:
     if not points:
         close = difflib.get_close_matches(name.lower(), names(), 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise SpecError(f"there is no backend {name!r}; {hint}installed are: {', '.join(names())}")
+        raise SpecError(
+            f"there is no backend {name!r}; {hint}installed are: {', '.join(names())}"
+            "; a type of card stands behind one, as in modal:T4"
+        )
     try:
         make: Make = points[0].load()
     except (ImportError, AttributeError) as error:

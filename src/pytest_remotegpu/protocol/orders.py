@@ -62,6 +62,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     :ivar args: the session's command line. :ivar argv: what ``sys.argv`` shows.
     :ivar files: the files of the tests; where ``keep_args``, ``args`` says what is collected.
+    :ivar roots: whether these may also be folders, or whatever pytest takes as an argument, and all
+        that is found there is meant, as hooks of conftests leave it.
     :ivar sys_path: entries of the import path: all of it (``whole_path``), or those in the project.
     :ivar color: ``yes`` or ``no``; :ivar width: columns of the user's terminal.
     :ivar live: whether output is sent while it is written.
@@ -77,6 +79,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     argv: list[str]
     files: list[str]
     keep_args: bool = False
+    roots: bool = False
     sys_path: list[str] = []
     whole_path: bool = False
     umask: int = 0o022

@@ -58,6 +58,7 @@ class Runner:
         self.inbox = inbox
         self.sender: ReportSender
         self.matcher: rebuild.Matcher
+        self.trees: telling.Telling
         self.found: list[pytest.Item] = []
         self.gpus = GpuState()
         self.covering = Covering(self.options.coverage, self.site.root, order.root)
@@ -65,13 +66,17 @@ class Runner:
         self.current = -1
         self.following: Following
         self.has_parts = False
+        self.settled = self.taken = False
+        self.run = order.run
         self.captures = False
         self.natural: int | None = None
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
         self.failed_files: set[str] = set()
-        self.wanted_files = {str(Path(path)) for path in order.options.files}
+        roots = order.options.roots
+        self.wanted_files = set() if roots else {str(Path(path)) for path in order.options.files}
         self.started = self.configured = time.monotonic()
         self.while_configured = contextlib.ExitStack()
+        self.early_warnings: list[tuple[str, Any, Any]] = []
 
     # configuration
 
@@ -79,13 +84,20 @@ class Runner:
     def pytest_cmdline_parse(self) -> Any:
         """Undo what must not be repeated here as soon as the command line has been read."""
         config: pytest.Config = yield
-        options.neutralise(config.option, self.order.worker)
+        roots = self.options.roots
+        options.neutralise(config.option, self.order.worker, keeps_paths=roots)
         config.option.color = self.options.color
         self.config = config
         config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
-        if self.wanted_files and not self.options.keep_args:
-            config.args = list(self.options.files)
+        if (self.wanted_files or roots) and not self.options.keep_args:
+            config.args = list(self.options.files) if roots else self._files()
         return config
+
+    def _files(self) -> list[str]:
+        """Give the files to begin with; one that is not here is missed by whoever collects."""
+        files = list(self.options.files)
+        here = [path for path in files if Path(path).exists()] if self.order.collects else files
+        return here or files
 
     def pytest_plugin_registered(self, plugin: object, manager: pytest.PytestPluginManager) -> None:
         """Put a reporter that shows nothing in the place of pytest's."""
@@ -118,8 +130,8 @@ class Runner:
         config.pluginmanager.register(files, "remotegpu-runner-files")
         config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
         if self.order.collects:
-            trees = telling.Telling(self.emitter, self._as_here)
-            config.pluginmanager.register(trees, "remotegpu-runner-trees")
+            self.trees = telling.Telling(self.emitter, self._as_here)
+            config.pluginmanager.register(self.trees, "remotegpu-runner-trees")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -129,6 +141,8 @@ class Runner:
         there, here = self.site.root, self.order.root
         paths = (there, here) if there != here else None
         self.sender = ReportSender(self.emitter, session.config, paths)
+        for when, message, location in self.early_warnings if self.options.roots else ():
+            self.sender.warning(-1, when, message, location)
         logs.forward(session.config, self.emitter, self.options.log_level)
         if not self.options.live and not self.options.shown_worker:
             captures = _captures_fds(session.config)
@@ -166,6 +180,8 @@ class Runner:
         """Let hooks add marks, and undo what they drop or reorder: the user's side has decided."""
         self.found = list(items)
         result = yield
+        if self.options.roots and self.order.collects:
+            self.trees.tell_what_is_left(items, self.config.getini("markers"))
         if not self.order.collects:
             items[:] = self._match()
         return result
@@ -198,7 +214,7 @@ class Runner:
             return
         self.emitter.put(events.Wants(unexplained))
         self.emitter.flush()
-        message = self.inbox.wait()
+        message = self.inbox.answer()
         if not isinstance(message, orders.Values):
             raise pytest.UsageError(f"{type(message).__name__} came where values were due")
         for place, wanted in cloudpickle.loads(message.payload).items():
@@ -249,9 +265,11 @@ class Runner:
         ]
         reason = ""
         self.emitter.following = run.first
+        self.settled, self.run = False, run
         for place in places:
             ending = self.inbox.withdrawn()
-            if ending:
+            # one that comes after a test has been torn down for the next is too late for that one
+            if ending == "stopped" or (ending and (self.taken or not self.settled)):
                 reason = ending if ending == "stopped" else ""
                 break
             self._run_one(session, self.inbox.follows(run), place)
@@ -270,7 +288,7 @@ class Runner:
         assert item is not None
         following = self.following.after(run, place)
         self.sender.begin()
-        self.has_parts = False
+        self.has_parts = self.settled = self.taken = False
         self.emitter.current = self.current = place
         self.emitter.following = place + 1
         self.emitter.put(events.Started(place))
@@ -308,6 +326,16 @@ class Runner:
             self.emitter.flush(waits=True)
             self.inbox.wait_until_shown()
 
+    def _settle(self, item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
+        """Let a test tear down what tests were to use that were taken back while it ran."""
+        ending = self.inbox.withdrawn()
+        self.taken = ending == "withdrawn"
+        place = self.inbox.told_last()
+        ends = not any(self.matcher.items[self.current + 1 : self.run.last])
+        if ending != "stopped" and (self.taken or (ends and place is not None)):
+            return self.following.settle(item, report, place)
+        return report
+
     def _send_artifacts(self, place: int) -> None:
         if artifacts.asked(self.site.artifacts, place):
             self.emitter.flush(waits=True)  # the supervisor sends no more of them by itself
@@ -343,6 +371,13 @@ class Runner:
             return
         if type(report) is not pytest.TestReport:
             self.has_parts = True
+        elif report.when == "teardown" and not self.settled:
+            self.settled = True
+            item = self.matcher.items[self.current]
+            late = report if item is None else self._settle(item, report)
+            if item is not None and late is not report:
+                item.ihook.pytest_runtest_logreport(report=late)
+                return
         settle = self.has_parts and report.when == "call" and type(report) is pytest.TestReport
         self.sender.send(self.current, report, settle=settle)
         if report.when == "call" or report.sections or not report.passed:
@@ -352,6 +387,8 @@ class Runner:
         """Send each warning to where the summary of warnings is written."""
         if hasattr(self, "sender"):
             self.sender.warning(self.current, when, warning_message, location)
+        else:  # the user's side has given it as well, unless a conftest has that is not there
+            self.early_warnings.append((when, warning_message, location))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:

@@ -24,12 +24,22 @@ from pytest_remotegpu.backends.base import (
     Channel,
     Environment,
     Finding,
+    Heading,
     Left,
     Price,
     Site,
     Wanted,
 )
-from pytest_remotegpu.backends.modal import examining, ours, rates, spec, stays, table, trouble
+from pytest_remotegpu.backends.modal import (
+    building,
+    examining,
+    ours,
+    rates,
+    spec,
+    stays,
+    table,
+    trouble,
+)
 from pytest_remotegpu.backends.modal.losses import Losses
 from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.backends.stdio import StdioChannel
@@ -99,17 +109,19 @@ class Courier(StdioChannel):
                 elif line.strip():
                     self._errors += line
                     del self._errors[: -(2**14)]
-                    self._backend.tell(line.decode("utf-8", "replace").rstrip(), build=True)
+                    self._backend.build.line(line.decode("utf-8", "replace").rstrip())
+        self._backend.build.end(self)
         self._settled.set()
 
     def _hear(self, said: dict[str, Any]) -> None:
         self._stay.hear(said, time.monotonic(), time.time())
+        self._backend.build.hear(self, said)
         if "asked" in said:
             self._backend.asked(time.monotonic())
         elif "end" in said:
             self._end, self.preempted = said, said["end"] == "preempted"
         elif "say" in said:
-            self._backend.tell(said["say"])
+            self._backend.tell(said["say"], head="head" in said)
         elif "rates" in said:
             self._backend.take_rates(said["rates"], said["workspace"])
         elif "notice" in said:
@@ -224,9 +236,11 @@ class Modal:
         self._losses = Losses()
         self.stays: list[stays.Stay] = []
         self._abandoned: list[tuple[str, str, str]] = []
-        self._noted = False
+        self._shown: set[str] = set()
         self._asked = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        every = building.interval(self._variables)
+        self.build = building.Building(self.tell, every=every, quiet=site.quiet)
         self._lock = threading.Lock()
 
     # what the session asks for
@@ -258,12 +272,20 @@ class Modal:
         notes = [f"note, {text}" for text in recipe.notes]
         return [recipes.fingerprint(recipe, more), *recipes.describe(recipe), *reasons, *notes]
 
+    def announced(self) -> list[str]:
+        """Say of a new environment what its user should know.
+
+        :raises UsageError: where it can't be made.
+        """
+        recipe = self._wanted.recipe()
+        self._more = self._more or ours.more()
+        return list(recipe.notes) if self._wanted.why(NAME, self._more) else []
+
     def examine(self) -> Iterator[Finding]:
         """Look at what stands between this host and a container; rents nothing."""
         shape = Shape(1)
         order = self._order(shape, spec.choose(self._named, shape), Environment())
         lines = [line for line in self.describe()[1:] if not line.startswith(("new, ", "note, "))]
-        self.told()  # it is told again where a worker is started
         asked = {**order, "describes": lines}
         return examining.examine(self._site.executable, asked, self._variables)
 
@@ -304,11 +326,11 @@ class Modal:
         fingerprint = environment.fingerprint or recipes.fingerprint(recipe, more)
         reasons = self._wanted.why(NAME, more)
         with self._lock:
-            first, self._noted = not self._noted, True
             earlier, self._abandoned = self._abandoned, []
-        for note in recipe.notes if reasons and first else ():
-            self.tell(note)
         app = deploying.name_of(fingerprint, gpu)
+        with self._lock:
+            shows = app not in self._shown
+            self._shown.add(app)
         limit = self._site.run_limit or RUN_LIMIT
         return {
             "app": app,
@@ -324,6 +346,7 @@ class Modal:
             "seconds": round(limit) + GRACE,
             "workers": max(MOST_CONTAINERS, self._site.workers),
             "idle": self._idle,
+            "fresh": self._site.fresh,
             "ephemeral": self._site.ephemeral,
             "run": spec.run_of(self._variables),
             "wait": self._site.wait,
@@ -333,6 +356,7 @@ class Modal:
             "preload": [*PRELOAD, *self._site.preload],
             "secrets": list(recipe.secrets),
             "volumes": {volume.path: (volume.name, volume.read_only) for volume in recipe.volumes},
+            "shows": shows,
             "reason": "; ".join(reasons),
             "recipe": recipes.encode(recipe),
         }
@@ -355,8 +379,9 @@ class Modal:
 
     @property
     def _idle(self) -> float:
-        """Seconds that a container stays without work."""
-        return float(stays.window(self._site.idle if "idle" in self._site.chosen else IDLE))
+        """Seconds that a container stays without work; the fewest where nothing may stay warm."""
+        wanted = self._site.idle if "idle" in self._site.chosen else IDLE
+        return float(stays.window(0.0 if self._site.fresh else wanted))
 
     # what couriers say
 
@@ -373,13 +398,17 @@ class Modal:
         """Take note that a container of the environment has started."""
         self._deployed = True
 
-    def tell(self, text: str, *, build: bool = False) -> None:
-        """Keep a line for the user."""
-        self._lines.put(f"  {text}" if build else text)
+    def tell(self, text: str, *, head: bool = False) -> None:
+        """Keep a line for the user.
+
+        :param head: whether it is for the header.
+        """
+        self._lines.put(Heading(text) if head else text)
 
     def told(self) -> list[str]:
         """Give the lines that have come since the last call."""
         lines = []
+        self.build.look(time.monotonic())
         with contextlib.suppress(queue.Empty):
             while True:
                 lines.append(self._lines.get_nowait())

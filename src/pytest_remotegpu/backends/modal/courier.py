@@ -18,18 +18,16 @@ import re
 import signal
 import struct
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from concurrent import futures
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
-from pytest_remotegpu.backends.modal import container, deploying, greeting, sdk, signing, trouble
+from pytest_remotegpu.backends.modal import container, greeting, sdk, signing, trouble
 from pytest_remotegpu.backends.modal.outage import Outage, steady
 from pytest_remotegpu.backends.modal.pieces import Splitter
+from pytest_remotegpu.backends.modal.preparing import Preparing, watched
 from pytest_remotegpu.errors import RemoteGpuError, UsageError
 
 __all__ = ["LENGTH", "MARK", "main"]
@@ -39,8 +37,6 @@ LENGTH: Final = struct.Struct("!Q")
 """Stands before each piece on stdin."""
 RATES: Final = "--rates"
 """Has a courier tell what the workspace pays, beside its work."""
-FOLDER: Final = "remotegpu-image-"
-"""Begins the name of the folder for files that go into an image."""
 AGAIN: Final = 1.0
 """Seconds after which a message is sent again that the service has not taken."""
 MOST_WAITING: Final = 4
@@ -118,7 +114,15 @@ class Courier:
         first = None if self._gone.is_set() else self._said.get()
         if first is None:
             return
-        self._function = self._guarded("preparing the app", lambda: self._prepare(order))
+        prepared = Preparing(self._modal, order, tell, self._until)
+
+        def break_off() -> None:
+            prepared.break_off()
+            self.leave(GONE)
+
+        with watched(self._inward, self._gone, break_off):
+            self._function = self._guarded("preparing the app", prepared.run)
+        self._queue = prepared.queue
         self._serve(order, first)
         done = {"cancelled": True, "app": False, "containers": None}
         self._end_app(done)
@@ -127,7 +131,7 @@ class Courier:
     def _serve(self, order: dict[str, Any], first: bytes) -> None:
         self._end_earlier(order["earlier"])
         request = {
-            key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")
+            key: order[key] for key in ("nonce", "queue", "claims", "preload", "env", "fresh")
         }
         since = time.time() - order["asked"] if order["asked"] else 0.0
         left = max(order["left"] - since, 1.0)
@@ -136,38 +140,6 @@ class Courier:
             threading.Thread(target=target, daemon=True).start()
         self._guarded("starting a container", lambda: self._pass_on(line, first, order))
         self._over.set()
-
-    def _prepare(self, order: dict[str, Any]) -> Any:
-        """Give the function to call, while what else the call needs is looked up."""
-        modal = self._modal
-        self._queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
-        claims = modal.Dict.from_name(order["claims"], create_if_missing=True)
-        with futures.ThreadPoolExecutor(2) as beside:
-            lookups = [beside.submit(each.hydrate) for each in (self._queue, claims)]
-            found = self._found(order)
-            for lookup in lookups:
-                lookup.result()
-        return found
-
-    def _found(self, order: dict[str, Any]) -> Any:
-        modal = self._modal
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-
-            @contextlib.contextmanager
-            def described() -> Iterator[Any]:
-                # late, like what shows a build: few sessions deploy, and all wait for imports
-                from pytest_remotegpu.backends.modal import image  # noqa: PLC0415 -- as above
-
-                sdk.outlive_readers()
-                with modal.enable_output():
-                    yield image.build(order["recipe"], modal, Path(folder), os.environ)
-
-            if order["ephemeral"]:
-                with described() as made:
-                    return deploying.temporary(modal, order, made, self._until)
-            found = deploying.prepared(modal, order, described, say)
-            found.hydrate()  # which asks for the options of this run
-            return found
 
     def _guarded(self, during: str, work: Callable[[], Any]) -> Any:
         try:

@@ -9,18 +9,13 @@ import contextlib
 import hashlib
 import os
 import re
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu.backends.modal import container
-from pytest_remotegpu.errors import UsageError
-
-if sys.platform != "win32":
-    import fcntl
+from pytest_remotegpu.backends.modal.alone import alone
 
 __all__ = [
     "CLAIMS",
@@ -34,7 +29,9 @@ __all__ = [
     "name_of",
     "options",
     "prepared",
+    "show",
     "temporary",
+    "why",
 ]
 
 PREFIX: Final = "rgpu-"
@@ -87,28 +84,53 @@ def options(gpu: str, seconds: int, workers: int, idle: float) -> dict[str, Any]
 def prepared(
     modal: Any,
     order: Mapping[str, Any],
-    image: Callable[[], AbstractContextManager[Any]],
+    image: Callable[[str], AbstractContextManager[Any]],
     say: Callable[[str], None],
+    held: contextlib.ExitStack,
 ) -> Any:
     """Give the function to call, deployed if it was not.
 
     :param order: of the courier: ``app``, ``gpu``, ``seconds``, ``workers``, ``idle``,
         ``secrets``, ``volumes``, ``ephemeral``, ``reason``.
-    :param image: describes the image; open for as long as that is built.
+    :param image: is told why there has to be an app, and describes its image; open for as long as
+        that is built.
     :param say: tells the user something.
+    :param held: keeps others of this user from deploying it meanwhile.
     """
     found = _deployed(modal, order["app"])
     if found is None:
-        with _alone(order["app"], say):
-            found = _deployed(modal, order["app"])
-            if found is None:
-                why = order["reason"] or "this environment was never deployed"
-                say(f"deploys {order['app']}: {why}")
-                with image() as described:
-                    app_of(modal, order, described)[0].deploy(name=order["app"])
-                say(f"deployed {order['app']}")
-                found = modal.Function.from_name(order["app"], FUNCTION)
+        waits = f"waits for another worker, which deploys {order['app']}"
+        held.enter_context(alone(order["app"], os.environ, lambda: say(waits)))
+        found = _deployed(modal, order["app"])
+    if found is None:
+        with image(why(order)) as described:
+            app_of(modal, order, described)[0].deploy(name=order["app"])
+        say(f"deployed {order['app']}")
+        found = modal.Function.from_name(order["app"], FUNCTION)
     return chosen(found, order)
+
+
+def show(modal: Any, app: str, say_above: Callable[[str], None]) -> None:
+    """Tell where the service shows an app, from a thread: a call need not wait for that.
+
+    :param say_above: tells the user what belongs to the header.
+    """
+
+    def look() -> None:
+        with contextlib.suppress(Exception):  # it is nothing that a test depends on
+            say_above(f"{app} is shown at {modal.App.lookup(app).get_dashboard_url()}")
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def why(order: Mapping[str, Any]) -> str:
+    """Say what is built, and why; ``reason`` in an order is how the environment has changed."""
+    found = order["reason"]
+    if not found and order["ephemeral"]:
+        found = "--remote-ephemeral leaves none for a second session"
+    elif not found and "," in order["gpu"]:
+        found = f"none was deployed yet for {order['gpu']}"
+    return f"builds {order['app']}, since {found or 'it was never deployed'}"
 
 
 def _deployed(modal: Any, app: str) -> Any:
@@ -121,39 +143,28 @@ def _deployed(modal: Any, app: str) -> Any:
     return found
 
 
-@contextlib.contextmanager
-def _alone(app: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Let one courier of this user deploy an app; others wait until it has."""
-    if sys.platform == "win32":
-        yield
-        return
-    path = Path(tempfile.gettempdir(), f"remotegpu-deploying-{os.getuid()}-{app}")
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise UsageError(
-            f"{str(path)!r}, which keeps two sessions from deploying {app} at once, can't be "
-            f"opened ({error.strerror}); remove it, or name another folder in TMPDIR"
-        ) from None
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waits for another worker, which deploys {app}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+def temporary(
+    modal: Any,
+    order: Mapping[str, Any],
+    image: Any,
+    until: contextlib.ExitStack,
+    break_off: Callable[[Any], None],
+) -> tuple[Any, Any]:
+    """Give an app that is there for as long as this process, and its function.
 
-
-def temporary(modal: Any, order: Mapping[str, Any], image: Any, until: contextlib.ExitStack) -> Any:
-    """Give the function of an app that is there for as long as this process.
-
-    :param until: ends the app.
+    :param until: ends the app. :param break_off: ends it where it is still being built.
     """
     app, function = app_of(modal, order, image)
+    built = threading.Event()
+
+    def end_early() -> None:
+        if not built.is_set():
+            break_off(app)
+
+    until.callback(end_early)
     until.enter_context(app.run())
-    return chosen(function, order)
+    built.set()
+    return app, chosen(function, order)
 
 
 def chosen(function: Any, order: Mapping[str, Any]) -> Any:

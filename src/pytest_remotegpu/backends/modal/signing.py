@@ -5,8 +5,13 @@ Runs in processes of its own that have the SDK. Asks only what costs nothing; kn
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import socket
+import threading
+import time
 import urllib.parse
+from collections.abc import Callable
 from typing import Any, Final
 
 from pytest_remotegpu.backends.modal import trouble
@@ -15,7 +20,7 @@ from pytest_remotegpu.backends.modal.trouble import Trouble
 __all__ = ["REACH", "reach", "sign_in", "unusable"]
 
 REACH: Final = 3.0
-"""Seconds in which the service must be reachable; the SDK itself tries for a minute."""
+"""Seconds in which the service must be reachable, all in all; the SDK itself tries for a minute."""
 PROFILES: Final = (
     "mend the file that it names (~/.modal.toml, or MODAL_CONFIG_PATH); `modal profile activate "
     "NAME` or MODAL_PROFILE picks a profile, `modal token new` makes one"
@@ -31,26 +36,82 @@ def unusable(error: Exception) -> Trouble:
     return Trouble("usage", f"Modal's SDK does not start: {said}", PROFILES)
 
 
-def reach(modal: Any) -> Trouble | None:
-    """Look whether the service is there at all, within seconds.
+def reach(
+    modal: Any, *, within: float = REACH, resolve: Callable[..., Any] = socket.getaddrinfo
+) -> Trouble | None:
+    """Look whether the service is there at all, within seconds for all that this takes.
 
+    All its URLs are tried at once, and all addresses of each.
+
+    :param within: the seconds. :param resolve: looks up a name, as :func:`socket.getaddrinfo` does.
     :return: what is wrong, where it is not.
     """
-    urls = str(modal.config.config.get("server_url")).split(",")
-    last = ""
-    for url in urls:
+    deadline = time.monotonic() + within
+    answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    tries = []
+    for url in str(modal.config.config.get("server_url")).split(","):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme == "unix":
             return None
-        place = (parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
-        try:
-            socket.create_connection(place, REACH).close()
-        except OSError as error:
-            last = f"{parts.hostname}: {error}"
-        else:
-            return None
-    what = f"Modal's service can't be reached within {REACH:g} s ({last})"
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+        tries.append(_Try(parts.hostname or "", port, deadline))
+    for each in tries:
+        _beside(each.run, resolve, answers)
+    with contextlib.suppress(queue.Empty):
+        for _ in tries:
+            if answers.get(timeout=max(deadline - time.monotonic(), 0.0)):
+                return None
+    said = "; ".join(f"{each.host}: {each.state}" for each in tries)
+    what = f"Modal's service can't be reached within {within:g} s ({said})"
     return Trouble("infra", what, trouble.LOOK)
+
+
+class _Try:
+    """Tries one URL. Nobody waits for its threads: to look up a name may take minutes.
+
+    :ivar state: what it has come to.
+    """
+
+    def __init__(self, host: str, port: int, deadline: float) -> None:
+        self.host, self._port, self._deadline = host, port, deadline
+        self.state = "its name is still being looked up"
+
+    def run(self, resolve: Callable[..., Any], answers: queue.SimpleQueue[bool]) -> None:
+        """Say once whether it can be reached."""
+        answers.put(self._reaches(resolve))
+
+    def _reaches(self, resolve: Callable[..., Any]) -> bool:
+        try:
+            found = resolve(self.host, self._port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:  # the latter for what can be no name
+            self.state = str(error)
+            return False
+        self.state = f"no answer from {', '.join(sorted({each[4][0] for each in found}))}"
+        errors: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for family, kind, protocol, _name, address in found:
+            _beside(self._connect, (family, kind, protocol), address, errors)
+        for _ in found:
+            said = errors.get()
+            if not said:
+                return True
+            self.state = said
+        return False
+
+    def _connect(
+        self, of: tuple[int, int, int], address: Any, errors: queue.SimpleQueue[str]
+    ) -> None:
+        try:
+            with socket.socket(*of) as tried:
+                tried.settimeout(max(self._deadline - time.monotonic(), 0.001))
+                tried.connect(address)
+        except OSError as error:
+            errors.put(str(error) or type(error).__name__)
+        else:
+            errors.put("")
+
+
+def _beside(work: Callable[..., None], *args: Any) -> None:
+    threading.Thread(target=work, args=args, daemon=True).start()
 
 
 def sign_in(modal: Any) -> Trouble | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -23,6 +24,14 @@ RUN: Final = "PYTEST_REMOTEGPU_RUN"
 """The variable with the id of a run; what is made for that run alone gets it as a tag."""
 FLASH: Final = 8.0
 """The capability that FlashAttention-2 needs: Ampere or newer."""
+COUNTED: Final = re.compile(r"(\d+) ?[x*] ?([^\s*]+)|([^\s*]+?) ?[x*] ?(\d+)", re.IGNORECASE)
+"""A count beside a type, as it is written elsewhere: before it, or behind it."""
+WHATEVER: Final = {"any", "auto", "cheapest", "gpu", "*"}
+"""Names for a card of any type, with other tools and with Modal once."""
+LONGEST: Final = 80
+"""Letters of what the user wrote that are shown."""
+MAKER: Final = {"nvidia", "tesla"}
+"""Words in the names that drivers give to cards, and not in those of types."""
 
 
 def run_of(variables: Mapping[str, str]) -> str:
@@ -51,26 +60,72 @@ def parse(rest: str) -> tuple[CardType, ...]:
 def _known(name: str, rest: str) -> CardType:
     name = name.strip()
     if not name:
+        what = "has a comma with no type beside it" if "," in rest else "names no type"
         raise SpecError(
-            f"--remote=modal:{rest} has a comma with no type beside it; it reads"
-            " modal:TYPE or modal:TYPE,TYPE, such as modal:H100,A100-80GB"
-        )
-    bare, colon, count = name.partition(":")
-    if colon:
-        number = count if count.isascii() and count.isdigit() else "2"
-        raise SpecError(
-            f"--remote=modal:{rest} has a count; how many cards a test needs stands in its mark:"
-            f" gpu({number}), and the option reads --remote=modal:{bare or 'A100'}"
+            f"--remote=modal:{_shown(rest)} {what}; it reads"
+            " modal:TYPE or modal:TYPE,TYPE, such as modal:H100,A100-80GB; with modal alone it is "
+            "the cheapest that does (is a variable unset in the command?)"
         )
     found = table.find(name)
     if found is not None:
         return found
-    raise SpecError(f"--remote=modal:{rest} names {name!r}, {_unknown(name)}")
+    option = f"--remote=modal:{_shown(rest)}"
+    if (counted := _counted(name)) is not None:
+        mark = f"gpu({counted[1]})"
+        bare = ",".join((_counted(each.strip()) or (each.strip(),))[0] for each in rest.split(","))
+        raise SpecError(
+            f"{option} has a count; how many cards a test needs stands in its mark:"
+            f" {mark}, and the option reads --remote=modal:{_shown(bare)}"
+        )
+    several = list(filter(None, re.split(r"[\s;/|+&]+", name)))
+    if len(several) > 1 and all(map(table.find, several)):
+        raise SpecError(
+            f"{option} names {_short(name)!r}; several types, of which the first that is free is "
+            f"taken, have commas between them: --remote=modal:{_shown(','.join(several))}"
+        )
+    raise SpecError(f"{option} names {_short(name)!r}, {_unknown(name)}")
+
+
+def _counted(name: str) -> tuple[str, int] | None:
+    """Read a type with a count, as others write it: ``H100:2``, ``2xH100``, ``H100*2``.
+
+    :return: the type as it is written, and a number that a mark takes; ``None`` for anything else.
+    """
+    bare, colon, count = name.partition(":")
+    match = COUNTED.fullmatch(name)
+    if match:
+        bare, count = match[2] or match[3], match[1] or match[4]
+    card = table.find(bare)
+    if card is None or not (match or colon):
+        return None
+    number = int(count[:9]) if count.isascii() and count.isdecimal() else 2
+    return bare.strip(), number if 0 < number <= card.most else 2
+
+
+def _shown(rest: str) -> str:
+    """Give what the option holds as it can be shown in a line."""
+    text = _short(rest)
+    return text if text.isprintable() else repr(text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _unknown(name: str) -> str:
+    """Say what may have been meant by a name that is no type's, and which types there are."""
+    if name.lower() in WHATEVER:
+        return (
+            "which is no GPU of Modal's; the cheapest that does for a test is had without a type: "
+            "--remote=modal"
+        )
     known = [*table.TYPES, *table.ALIASES]
-    close = difflib.get_close_matches(name.upper(), known, 3, 0.5)
+    asked = unicodedata.normalize("NFKC", _short(name)).partition(":")[0].upper()
+    words = gpu.words(asked.replace("_", "-")) - MAKER
+    named = [each for each in table.TYPES if gpu.words(each) <= words]
+    cutoff = 0.5 if len(asked) <= 2 else 0.6  # noqa: PLR2004 -- half of a T4 is much, of a 4090 little
+    alike = difflib.get_close_matches(asked, known, 3, cutoff)
+    close = [*named[:1], *(each for each in alike if each not in named)][:3]
     hint = f"did you mean {' or '.join(close)}? There are" if close else "there are"
     return f"which is no GPU of Modal's; {hint}: {', '.join(sorted(known))}"
 
@@ -78,44 +133,61 @@ def _unknown(name: str) -> str:
 def choose(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:
     """Give the types of which the tests of a shape may have any, in the order of preference.
 
-    A mark's own types win over those that the option names. Where neither names any, it is the
-    cheapest that does.
+    What a mark names stands above the option: for each of its names those types of the option that
+    it fits, else the cheapest one that it fits and that does. The option's come first. Where
+    neither names any, it is the cheapest that does.
 
     :param named: as :func:`parse` gives them.
     :raises UsageError: where no type does, with what each lacks and what would do.
     """
     if not shape.count:
         return ()
-    wanted = _of_mark(shape.type) or named
-    if not wanted:
-        fitting = [card for card in table.TYPES.values() if not lacks(card, shape)]
-        wanted = tuple(sorted(fitting, key=lambda card: card.usd_per_second or float("inf"))[:1])
-    fitting = [card for card in wanted if not lacks(card, shape)]
-    if fitting:
-        return tuple(fitting)
-    texts = [f"{card.name} {lacks(card, shape)}" for card in wanted] or ["no type has that"]
-    raise UsageError(f"{shape} asked for, and {'; '.join(texts)}{_way_out(shape)}")
+    if shape.type:
+        return _of_mark(named, shape)
+    fitting = [card for card in named or _cheapest_first() if not lacks(card, shape)]
+    if not fitting:
+        raise _refusal(named, shape)
+    return tuple(fitting if named else fitting[:1])
 
 
-def _of_mark(types: Iterable[str]) -> tuple[CardType, ...]:
-    found: list[CardType] = []
-    for name in types:
-        card = table.find(name)
-        more = [card] if card else _by_words(name)
-        if not more:
-            raise UsageError(f"gpu(type={name!r}) names a card, {_unknown(name)}")
-        found += more
-    return tuple(dict.fromkeys(found))
+def _of_mark(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:
+    meant = [_meant(name) for name in shape.type]
+    preferred: list[CardType] = []
+    others: list[CardType] = []
+    for types in meant:
+        fitting = [card for card in types if not lacks(card, shape)]
+        of_option = [card for card in named if card in fitting]
+        preferred += of_option
+        others += [] if of_option else fitting[:1]
+    if not preferred and not others:
+        raise _refusal((card for types in meant for card in types), shape)
+    return tuple(dict.fromkeys(preferred + others))
 
 
-def _by_words(name: str) -> list[CardType]:
-    """Find the types that a name of another kind means, such as ``NVIDIA A100-SXM4-80GB``."""
-    asked = gpu.words(name)
-    return [
-        card
-        for card in table.TYPES.values()
-        if gpu.words(card.name) <= asked or asked <= gpu.words(card.name)
-    ]
+def _meant(name: str) -> list[CardType]:
+    """Give the types that a mark's name means, the cheapest first.
+
+    They are those that have each word of it in their name. The service's alias of another type is
+    one of these; a name that ends in ``!`` is that very type.
+
+    :raises UsageError: where it means none.
+    """
+    exact = table.find(name)
+    asked = gpu.words(name) - MAKER
+    if exact is not None and exact.name.endswith("!"):
+        return [exact]
+    found = [card for card in _cheapest_first() if asked and asked <= gpu.words(card.name)]
+    if exact is not None and exact not in found:
+        found.append(exact)
+    # a name of another kind, such as NVIDIA A100-SXM4-80GB
+    found = found or [card for card in _cheapest_first() if gpu.words(card.name) <= asked]
+    if not found:
+        raise UsageError(f"gpu(type={name!r}) names a card, {_unknown(name)}")
+    return found
+
+
+def _cheapest_first() -> list[CardType]:
+    return sorted(table.TYPES.values(), key=lambda card: card.usd_per_second or float("inf"))
 
 
 def lacks(card: CardType, shape: Shape) -> str:
@@ -130,14 +202,22 @@ def lacks(card: CardType, shape: Shape) -> str:
     return ""
 
 
-def _way_out(shape: Shape) -> str:
-    fitting = [card for card in table.TYPES.values() if not lacks(card, shape)]
-    fitting.sort(key=lambda card: card.usd_per_second or float("inf"))
-    if not fitting:
-        return "; no type of Modal's does"
-    return f"; what does: --remote=modal:{fitting[0].name}" + (
-        f", or {', '.join(card.name for card in fitting[1:4])}" if fitting[1:] else ""
-    )
+def _refusal(wanted: Iterable[CardType], shape: Shape) -> UsageError:
+    """Say what each type lacks, and what would do: in the mark, where that has named them."""
+    texts = [f"{card.name} {lacks(card, shape)}" for card in dict.fromkeys(wanted)]
+    fitting = [card for card in _cheapest_first() if not lacks(card, shape)]
+    way = "no type of Modal's does"
+    if fitting:
+        first = fitting[0].name
+        more = f", or {', '.join(card.name for card in fitting[1:4])}" if fitting[1:] else ""
+        way = f"what does: {_mark(shape, first) if shape.type else f'--remote=modal:{first}'}{more}"
+    return UsageError(f"{shape} asked for, and {'; '.join(texts or ['no type has that'])}; {way}")
+
+
+def _mark(shape: Shape, types: str | list[str]) -> str:
+    """Write a mark that names these types."""
+    count = f"{shape.count}, " if shape.count > 1 else ""
+    return f"gpu({count}type={json.dumps(types)})"
 
 
 def cards(types: Iterable[CardType], count: int) -> str:
@@ -161,6 +241,5 @@ def further(types: Iterable[CardType], shape: Shape) -> str:
         return ""
     names.append(min(more, key=lambda card: card.usd_per_second or float("inf")).name)
     if shape.type:  # which stands above the option
-        count = f"{shape.count}, " if shape.count > 1 else ""
-        return f"name further cards in the mark, such as gpu({count}type={json.dumps(names)})"
+        return f"name further cards in the mark, such as {_mark(shape, names)}"
     return f"name further cards, such as --remote=modal:{','.join(names)}"

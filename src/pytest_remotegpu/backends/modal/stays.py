@@ -55,7 +55,9 @@ class Stay:
         :param now: by the monotonic clock. :param date: in seconds since the epoch.
         """
         rental = self.rental
-        if "asked" in said:
+        if said.get("builds"):
+            rental.builds = now
+        elif "asked" in said:
             rental.asked = now
         elif "container" in said:
             age = said["age"] if isinstance(said["age"], int | float) else 0.0

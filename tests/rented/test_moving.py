@@ -1,0 +1,154 @@
+"""What travels to a container: changed files alone, another commit's tree, and what is left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback import LoopbackModal
+from session.running import run, said
+from session.test_revision import commit, git
+
+T4 = "--remote=modal:T4"
+BIG = 2**18
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+
+def sent(pytester: pytest.Pytester, record: Path, *args: str) -> tuple[int, int]:
+    """Run, and give how many files were sent and how many bytes."""
+    run(pytester, T4, f"--remote-json={record}", *args).assert_outcomes(passed=1)
+    data: dict[str, Any] = json.loads(record.read_text())
+    return data["sent"]["files"], data["sent"]["bytes"]
+
+
+def carried(service: LoopbackModal) -> int:
+    """Count the bytes that went into queues so far, beside the size of each message."""
+    return sum(
+        len(value)
+        for each in service.requests
+        if each.method == "QueuePut"
+        for value in each.request.values
+    )
+
+
+def test_a_second_session_sends_what_has_changed(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """And nothing where nothing has."""
+    record = tmp_path / "run.json"
+    for name in ("one.bin", "two.bin"):
+        (pytester.path / name).write_bytes(os.urandom(BIG))
+    (pytester.path / "value.txt").write_text("1")
+    pytester.makepyfile("""
+        import os, pathlib, pytest
+
+        @pytest.mark.gpu
+        def test_one():
+            here = pathlib.Path("value.txt").read_text()
+            assert here == os.environ["VALUE"]
+            assert pathlib.Path("one.bin").stat().st_size == pathlib.Path("two.bin").stat().st_size
+    """)
+    pytester.makeini("[pytest]\nremotegpu_env = VALUE\n")
+    monkeypatch.setenv("VALUE", "1")
+    files, size = sent(pytester, record)
+    first = carried(service)
+    assert files >= 4
+    assert size >= 2 * BIG
+    assert first >= 2 * BIG
+    assert sent(pytester, record) == (0, 0)
+    second = carried(service)
+    (pytester.path / "value.txt").write_text("22")
+    monkeypatch.setenv("VALUE", "22")
+    assert sent(pytester, record) == (1, 2)
+    third = carried(service)
+    assert len({each.id for each in service.containers}) == 1
+    assert second - first < BIG / 4
+    assert third - second < BIG / 4
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,  # noqa: ARG001 -- what the client finds
+) -> pytest.Pytester:
+    """Give a checkout with a first commit, in which the value is 1, and files that git ignores."""
+    ignored = "*.xml\n.pytest_cache\n__pycache__\nrunpytest*\nstd*\ndata/*.bin\n"
+    (pytester.path / ".gitignore").write_text(ignored)
+    pytester.mkdir("data").joinpath("x.bin").touch()
+    pytester.makepyfile(
+        value="VALUE = 1\n",
+        test_it="""
+            import pytest
+            import value
+
+            @pytest.mark.gpu
+            def test_value(): print("the value is", value.VALUE)
+        """,
+    )
+    git(pytester.path, "init", "-q", ".")
+    commit(pytester.path, "one")
+    return pytester
+
+
+def recorded(project: pytest.Pytester, *args: str) -> tuple[str, str]:
+    """Run, and give the commit that junit and summary have, and all that was said."""
+    result = run(project, T4, "--junitxml=out.xml", "-rP", *args)
+    result.assert_outcomes(passed=1)
+    text = (project.path / "out.xml").read_text(encoding="utf-8")
+    found = text.partition('name="remotegpu_commit" value="')[2].partition('"')[0]
+    head, dirty, digest = found.partition("-dirty-")
+    line = f"commit {head[:12]}" + (f" with changes {digest}" if dirty else "")
+    assert line in said(result).splitlines()
+    return found, said(result)
+
+
+@needs_git
+def test_another_commit_is_run_and_what_has_run_is_on_record(project: pytest.Pytester) -> None:
+    first = git(project.path, "rev-parse", "HEAD")
+    (project.path / "value.py").write_text("VALUE = 2\n", encoding="utf-8")
+    second = commit(project.path, "two")
+    (project.path / "value.py").write_text("VALUE = 3\n", encoding="utf-8")
+    (project.path / "untracked.py").touch()
+    status = git(project.path, "status", "--porcelain")
+    for ref, there, value in (("HEAD~1", first, 1), ("HEAD", second, 2)):
+        found, text = recorded(project, f"--remote-rev={ref}")
+        assert found == there
+        assert f"the value is {value}" in text
+    changed, text = recorded(project)
+    assert changed.startswith(f"{second}-dirty-")
+    assert "the value is 3" in text
+    (project.path / "value.py").write_text("VALUE = 4\n", encoding="utf-8")
+    again, text = recorded(project)
+    assert again.startswith(f"{second}-dirty-")
+    assert again != changed
+    assert "the value is 4" in text
+    assert git(project.path, "status", "--porcelain") == status
+
+
+@needs_git
+def test_a_file_that_is_here_and_did_not_travel_is_named(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_it="""
+        import pytest
+        pytestmark = pytest.mark.gpu
+
+        def test_data(): open("data/x.bin")
+        def test_nowhere(): open("data/none.bin")
+    """
+    )
+    result = run(project, T4)
+    result.assert_outcomes(failed=2)
+    glob = "git ignores it; to send it, add 'data/x.bin' to remotegpu_include"
+    assert said(result).count(glob) == 1
+    before, after = said(result).split("_ test_nowhere _", 1)
+    assert glob in before
+    assert "Missing on the far side" not in after
+    run(project, T4, "-o", "remotegpu_include=data/*.bin", "-k", "data").assert_outcomes(passed=1)
