@@ -388,16 +388,14 @@ class Shipping:
         self, args: list[str], files: list[str], workers: int, *, by_id: bool
     ) -> orders.Options:
         """Say how the far session is to be: as this one, where a user could see the difference."""
-        here = not self._ships_tree
-        path = self.start.path
         return orders.Options(
             args=args,
             argv=self.start.argv,
             files=files,
             keep_args=by_id and any("::" in arg for arg in self._config.args),
             roots=not by_id and self._settings.conftest_far,
-            sys_path=path if here else self._import_path(),
-            whole_path=here,
+            sys_path=self._import_path(),
+            whole_path=not self._ships_tree and not self._settings.python,
             umask=_umask(),
             color="yes" if audience.markup(self._config) else "no",
             width=audience.width(self._config),
@@ -419,7 +417,13 @@ class Shipping:
         return asked
 
     def _import_path(self) -> list[str]:
-        """Give the entries of the import path in what is sent, those of editable installs too."""
+        """Give the entries of the import path in what is sent, those of editable installs too.
+
+        Where nothing is sent, these are all, or those that are not this interpreter's own.
+        """
+        if not self._ships_tree:
+            path = self.start.path
+            return importpath.beside_interpreter(path) if self._settings.python else path
         found, odd = importpath.of_session(self.start.path, self._roots())
         self.notes += [
             f"module {name!r} is installed here by an import hook from a folder of another name;"
