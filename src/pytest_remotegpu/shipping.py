@@ -388,17 +388,19 @@ class Shipping:
         self, args: list[str], files: list[str], workers: int, *, by_id: bool
     ) -> orders.Options:
         """Say how the far session is to be: as this one, where a user could see the difference."""
+        config = self._config
         return orders.Options(
             args=args,
             argv=self.start.argv,
             files=files,
-            keep_args=by_id and any("::" in arg for arg in self._config.args),
+            keep_args=bool(config.option.pyargs)
+            or (by_id and any("::" in arg for arg in config.args)),
             roots=not by_id and self._settings.conftest_far,
             sys_path=self._import_path(),
             whole_path=not self._ships_tree and not self._settings.python,
             umask=_umask(),
-            color="yes" if audience.markup(self._config) else "no",
-            width=audience.width(self._config),
+            color="yes" if audience.markup(config) else "no",
+            width=audience.width(config),
             live=self.shows_live,
             log_level=audience.log_level(self._config),
             junit="" if self.sender.worker else audience.junit_family(self._config),
