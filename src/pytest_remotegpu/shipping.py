@@ -388,7 +388,7 @@ class Shipping:
         self, args: list[str], files: list[str], workers: int, *, by_id: bool
     ) -> orders.Options:
         """Say how the far session is to be: as this one, where a user could see the difference."""
-        here, path, config = not self._ships_tree, self.start.path, self._config
+        config = self._config
         return orders.Options(
             args=args,
             argv=self.start.argv,
@@ -396,8 +396,8 @@ class Shipping:
             keep_args=bool(config.option.pyargs)
             or (by_id and any("::" in arg for arg in config.args)),
             roots=not by_id and self._settings.conftest_far,
-            sys_path=path if here else self._import_path(),
-            whole_path=here,
+            sys_path=self._import_path(),
+            whole_path=not self._ships_tree and not self._settings.python,
             umask=_umask(),
             color="yes" if audience.markup(config) else "no",
             width=audience.width(config),
@@ -419,7 +419,13 @@ class Shipping:
         return asked
 
     def _import_path(self) -> list[str]:
-        """Give the entries of the import path in what is sent, those of editable installs too."""
+        """Give the entries of the import path in what is sent, those of editable installs too.
+
+        Where nothing is sent, these are all, or those that are not this interpreter's own.
+        """
+        if not self._ships_tree:
+            path = self.start.path
+            return importpath.beside_interpreter(path) if self._settings.python else path
         found, odd = importpath.of_session(self.start.path, self._roots())
         self.notes += [
             f"module {name!r} is installed here by an import hook from a folder of another name;"

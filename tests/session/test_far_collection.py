@@ -405,3 +405,79 @@ def test_names_of_packages_are_followed(pytester: pytest.Pytester) -> None:
     (package / "tests" / "test_it.py").write_text(text)
     for name in ("far_package.tests", "far_package.tests.test_it"):
         run(pytester, *FAR, "--pyargs", name).assert_outcomes(passed=1)
+
+
+FRESH = """
+    import json
+    import os
+    import pathlib
+    import pytest
+    import helper
+
+    if "REMOTEGPU_WORKER" not in os.environ:
+        raise ImportError("not here")
+
+    CASES = json.loads(pathlib.Path(__file__).with_name("cases.json").read_text())
+    LINES = pathlib.Path(__file__).with_name("lines.txt").read_text().split()
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("value", helper.VALUES)
+    def test_helper(value): assert value in helper.VALUES
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("case", CASES)
+    def test_case(case): assert case in CASES
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("line", LINES)
+    def test_line(line): assert line in LINES
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "gone", "come"),
+    [
+        ("helper.py", "VALUES = ['new']", "test_helper[old]", "test_helper[new]"),
+        ("cases.json", '["new"]', "test_case[old]", "test_case[new]"),
+        ("lines.txt", "new", "test_line[old]", "test_line[new]"),
+    ],
+)
+def test_what_collection_reads_is_read_anew_each_time(
+    pytester: pytest.Pytester, name: str, text: str, gone: str, come: str
+) -> None:
+    pytester.makepyfile(test_far=FRESH)
+    files = {"helper.py": "VALUES = ['old']", "cases.json": '["old"]', "lines.txt": "old"}
+    for file, content in files.items():
+        (pytester.path / file).write_text(content, encoding="utf-8")
+    listed = ids(run(pytester, *FAR, "--collect-only", "-q"))
+    assert f"test_far.py::{gone}" in listed
+    run(pytester, *FAR).assert_outcomes(passed=3)
+    path = pytester.path / name
+    path.write_text(text, encoding="utf-8")  # of the same length, and soon after
+    listed = ids(run(pytester, *FAR, "--collect-only", "-q"))
+    assert f"test_far.py::{gone}" not in listed
+    assert f"test_far.py::{come}" in listed
+    run(pytester, *FAR).assert_outcomes(passed=3)
+    chosen = run(pytester, *FAR, f"test_far.py::{gone}")
+    assert chosen.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"not found: {pytester.path / 'test_far.py'}::{gone.partition('[')[0]}" in said(chosen)
+
+
+def test_the_number_of_devices_is_that_of_now(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(
+        cards="import os\ndef device_count(): return int(os.environ['CARDS'])",
+        test_far="""
+            import cards
+            import pytest
+
+            @pytest.mark.gpu
+            @pytest.mark.parametrize("device", range(cards.device_count()))
+            def test_device(device): assert device < cards.device_count()
+        """,
+    )
+    for count in ("1", "3", "2"):
+        monkeypatch.setenv("CARDS", count)
+        assert len(ids(run(pytester, *FAR, "--collect-only", "-q"))) == int(count)
+        run(pytester, *FAR).assert_outcomes(passed=int(count))
