@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -45,11 +46,27 @@ class Candidates:
     def _absolute(self, path: object) -> Path:
         return Path(os.path.normpath(self._config.invocation_params.dir / str(path)))
 
+    def _path_of(self, argument: str) -> Path:
+        """Give the path of an argument, which with ``--pyargs`` may be the name of a module.
+
+        It is looked for where modules are, and not imported, as its package would be.
+        """
+        path = self._absolute(argument)
+        if not self._config.option.pyargs or path.exists():
+            return path
+        parts = argument.split(".")
+        for folder in (*folders_of(self._config), *map(Path, sys.path)):
+            found = Path(folder, *parts)
+            for place in (found, found.with_name(f"{found.name}.py")):
+                if place.is_dir() or place.is_file():
+                    return place
+        return path
+
     def find(self) -> dict[Path, frozenset[Shape]]:
         """Give the files to be collected there, each with the shapes that its source shows."""
         found: dict[Path, frozenset[Shape]] = {}
         for argument in map(str, self._config.args):
-            path = self._absolute(argument.partition("::")[0])
+            path = self._path_of(argument.partition("::")[0])
             given = [path] if path.is_file() else self._walk(path)
             for file in given:
                 if file not in found and (shapes := self.shapes_of(file)) is not None:

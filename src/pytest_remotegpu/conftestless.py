@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pytest_remotegpu.backends.base import Prices
 from pytest_remotegpu.candidates import Candidates
 from pytest_remotegpu.collectors import Gatherer
 from pytest_remotegpu.errors import UsageError
@@ -36,10 +35,7 @@ class Conftestless(Gathering):
 
     def _begin(self) -> None:
         self._candidates = Candidates(self._config, self._settings)
-        backend = self._far_side(self._session).backend
-        runs_nothing = self._config.option.collectonly or self._settings.plan
-        self._rents = not (runs_nothing and isinstance(backend, Prices))
-        if not self._rents:
+        if not self._may_rent:
             return
         shapes = {shape for found in self._candidates.find().values() for shape in found}
         shape = self._collector_of(self._config.rootpath, shapes)
@@ -49,7 +45,8 @@ class Conftestless(Gathering):
         collectors.wait(gatherer)
         if gatherer.why or gatherer.hooked is None:
             why = gatherer.why or "it did not say what its hooks have left"
-            raise UsageError(f"the far side ({backend.name}) did not collect: {why}")
+            where = self._far_side(self._session).backend.name
+            raise UsageError(f"the far side ({where}) did not collect: {why}")
         self._learn(gatherer, gatherer.hooked)
 
     def _arguments(self) -> list[str]:
@@ -111,6 +108,8 @@ class Conftestless(Gathering):
 
     def _keep(self, key: Key, made: list[Any]) -> None:
         self._made[key] = made
+        for place, test in self._left.get(key, {}).items():
+            made[place].name = from_text(test.name)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(

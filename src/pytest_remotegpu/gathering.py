@@ -19,7 +19,7 @@ from pytest_remotegpu.backends.base import Prices
 from pytest_remotegpu.candidates import Candidates
 from pytest_remotegpu.collectors import Collectors, Gatherer
 from pytest_remotegpu.config import Settings
-from pytest_remotegpu.errors import ProtocolError, RemoteGpuError, UsageError
+from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, items_of, report_of
@@ -60,8 +60,8 @@ class Gathering:
         self._forecast = forecast
         self._collectors: Collectors | None = None
         self._files: dict[Path, Gatherer] = {}
+        self._nowhere: dict[Path, str] = {}
         self._aside = False
-        self._rents = True
         self.refusal: pytest.UsageError | None = None
         self.unseen: list[str] = []
         self._candidates: Candidates
@@ -83,19 +83,23 @@ class Gathering:
     def _begin(self) -> None:
         self._candidates = Candidates(self._config, self._settings)
         found = self._candidates.find()
-        if not found:
-            return
-        backend = self._far_side(self._session).backend
-        idle = runs_nothing(self._config) or self._settings.plan
-        self._rents = not (idle and isinstance(backend, Prices))
-        if not self._rents:
+        if not found or not self._may_rent:
             return
         groups: dict[Shape, list[Path]] = defaultdict(list)
         for path, shapes in found.items():
             groups[self._collector_of(path, shapes)].append(path)
         self._forecast(dict.fromkeys(groups, 1))
         for shape, paths in groups.items():
-            self._open(shape, paths)
+            try:
+                self._open(shape, paths)
+            except FarSideError as error:
+                self._nowhere.update(dict.fromkeys(paths, str(error)))
+
+    @property
+    def _may_rent(self) -> bool:
+        """Whether there may be workers: none is rented for a session that only shows something."""
+        idle = runs_nothing(self._config) or self._settings.plan
+        return not (idle and isinstance(self._far_side(self._session).backend, Prices))
 
     def _far_collectors(self) -> Collectors:
         if self._collectors is None:
@@ -135,7 +139,7 @@ class Gathering:
     def pytest_collect_file(self, file_path: Path) -> Any:
         """Put a file of the far side in the place of each collector that it has."""
         found = yield
-        if self._aside or file_path not in self._files:
+        if self._aside or not (file_path in self._files or file_path in self._nowhere):
             return found
         return [self._file(collector, number) for number, collector in enumerate(found)]
 
@@ -159,7 +163,7 @@ class Gathering:
         if isinstance(collector, FarFile | FarClass):
             return report_of(collector) or report
         if self._is_lost(collector, report):
-            if self._rents:
+            if self._may_rent:
                 return self._rescue(collector, report)
             self.unseen.append(collector.nodeid)
             return pytest.CollectReport(report.nodeid, "passed", None, [])
@@ -204,6 +208,10 @@ class Gathering:
 
         :raises UsageError: where the far side can't serve this session.
         """
+        if file.path in self._nowhere:
+            file.outcome = nodes.Outcome("failed", to_text(self._nowhere[file.path]))
+            file.grown = True
+            return
         gatherer = self._files[file.path]
         path = file.nodeid.partition("::")[0]
         key = (path, file.number)

@@ -132,7 +132,8 @@ class _Parameters:
 class FarItem(_Objectless, pytest.Item):
     """A test.
 
-    :ivar kind: the name of the class that it is of there. :ivar told: how many marks came with it;
+    :ivar kind: the name of the class that it is of there. :ivar told_name: its name there, which
+        hooks here may change. :ivar told: how many marks came with it;
         hooks here may have added others. :ivar cls: an empty class of the name of its own, by which
         pytest tells apart the tests of one and another; ``None`` where it is in none.
     """
@@ -140,11 +141,14 @@ class FarItem(_Objectless, pytest.Item):
     kind = "Function"
     cls: type | None = None
     told = 0
+    told_name = ""
     place: tuple[str, int | None, str] = ("", None, "")
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Give its place, as it was told."""
         path, lineno, domain = self.place
+        if domain.endswith(self.told_name):
+            domain = domain[: len(domain) - len(self.told_name)] + self.name
         return self.config.rootpath / path, lineno, domain
 
     def runtest(self) -> None:
@@ -285,6 +289,7 @@ def _equip_item(
 ) -> None:
     item.place = (from_text(location[0]), location[1], from_text(location[2]))
     item.told = len(item.own_markers)
+    item.told_name = item.name
     if node.originalname is not None:
         item.originalname = from_text(node.originalname)
     if node.fixturenames is not None:

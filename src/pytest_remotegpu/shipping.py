@@ -5,7 +5,6 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import secrets
@@ -22,7 +21,6 @@ import pytest
 from pytest_remotegpu import (
     audience,
     covered,
-    editables,
     environment,
     importpath,
     lacking,
@@ -39,7 +37,6 @@ from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.further import Further, sendable
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
-from pytest_remotegpu.recipe import local_secrets
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.trees import Sent
 
@@ -171,6 +168,8 @@ class Shipping:
         :param left: bytes that they may have.
         :raises UsageError: where they have more.
         """
+        from pytest_remotegpu import editables  # noqa: PLC0415 -- only where files are sent
+
         root, path = self._config.rootpath, self.start.path
         installed = editables.find(importlib.metadata.distributions(), path)
         modules = {
@@ -179,7 +178,7 @@ class Shipping:
             if isinstance(file := getattr(module, "__dict__", {}).get("__file__"), str)
         }
         served = environment.redirected(sys.meta_path, sys.modules)
-        found = editables.needed(installed, root, modules.values(), _requires)
+        found = editables.needed(installed, root, modules.values(), editables.requires)
         sent, notes = sendable(found, root, path, served, modules)
         self.notes += notes
         self.further.take(sent, left, self._memory, self._revision_of)
@@ -257,10 +256,17 @@ class Shipping:
         """Give the variables for the far side, as hooks have left them."""
         variables = dict(self.start.environ)
         if self._ships_tree:
-            names = (*self._settings.env, *local_secrets(self._settings.secrets))
-            variables = environment.passed_on(variables, names)
+            variables = environment.passed_on(variables, self._names())
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
+
+    def _names(self) -> Iterator[str]:
+        """Name the variables that the far side gets."""
+        yield from self._settings.env
+        if self._settings.secrets:
+            from pytest_remotegpu.recipe import local_secrets  # noqa: PLC0415 -- few have secrets
+
+            yield from local_secrets(self._settings.secrets)
 
     def meet(self, hello: Hello, *, made: bool) -> None:
         """Learn what a far side has, and whether its environment is made for us."""
@@ -382,19 +388,19 @@ class Shipping:
         self, args: list[str], files: list[str], workers: int, *, by_id: bool
     ) -> orders.Options:
         """Say how the far session is to be: as this one, where a user could see the difference."""
-        here = not self._ships_tree
-        path = self.start.path
+        here, path, config = not self._ships_tree, self.start.path, self._config
         return orders.Options(
             args=args,
             argv=self.start.argv,
             files=files,
-            keep_args=by_id and any("::" in arg for arg in self._config.args),
+            keep_args=bool(config.option.pyargs)
+            or (by_id and any("::" in arg for arg in config.args)),
             roots=not by_id and self._settings.conftest_far,
             sys_path=path if here else self._import_path(),
             whole_path=here,
             umask=_umask(),
-            color="yes" if audience.markup(self._config) else "no",
-            width=audience.width(self._config),
+            color="yes" if audience.markup(config) else "no",
+            width=audience.width(config),
             live=self.shows_live,
             log_level=audience.log_level(self._config),
             junit="" if self.sender.worker else audience.junit_family(self._config),
@@ -469,13 +475,6 @@ class Shipping:
             same = before == value if _is_plain(before) and _is_plain(value) else before is value
             if name not in OURS and not same:
                 yield name, value
-
-
-def _requires(name: str) -> list[str] | None:
-    """Give the requirements of an installed package; ``None`` where it is not installed."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError, *editables.BROKEN):
-        return importlib.metadata.requires(name)
-    return None
 
 
 def _is_plain(value: Any) -> bool:

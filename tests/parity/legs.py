@@ -88,11 +88,13 @@ CASE_LEGS: dict[Leg, tuple[str, ...] | None] = {
 # The legs on which a far side breaks, crashes, speaks, and has other parameters.
 FAULT_LEGS = (LOCAL, MODAL) if WHOLE and HAS_MODAL else (LOCAL,)
 
+PACKED = tuple(project.name for project in PROJECTS if "packed" in project.name)
+
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
-    FAR: None if WHOLE else ("outcomes", "params", "layout", "broken", "choices"),
-    FAR_ALL: None if WHOLE else ("scopes", "styles", "choices"),
+    FAR: None if WHOLE else ("outcomes", "params", "layout", "broken", "choices", *PACKED),
+    FAR_ALL: None if WHOLE else ("scopes", "styles", "choices", "packed"),
     # one has conftests whose hooks show results, and they would have to be here for that
     CONFTESTS: tuple(p.name for p in PROJECTS if p.name != "hooks"),
     FAR_XDIST: ("params", "layout", "choices"),

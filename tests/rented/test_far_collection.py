@@ -80,6 +80,9 @@ def test_a_look_rents_nothing(pytester: pytest.Pytester, service: LoopbackModal)
     assert "not collected: test_far.py" in said(result)
     plan = run(pytester, *FAR, "--remote-plan")
     assert "not collected: test_far.py" in said(plan)
+    pytester.makepyfile(test_vague="import not_here\n@not_here.needs\ndef test(): pass")
+    vague = run(pytester, *FAR, "--collect-only", "-q", "test_vague.py")
+    assert "not collected: test_vague.py" in said(vague)
     assert service.containers == []
 
 
@@ -120,6 +123,18 @@ def test_a_container_that_is_lost_meanwhile(
         assert session.end() == 0, session.text
     assert re.search(r"was (taken away|lost) while it collected", session.text), session.text
     assert "1 passed" in session.text
+
+
+def test_conftests_that_only_a_container_can_load(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    """One container collects all, and runs what has no mark beside what has one."""
+    pytester.makeconftest("import os\nassert 'MODAL_TASK_ID' in os.environ")
+    pytester.makepyfile(test_far=TESTS, test_plain="def test_too(): pass")
+    result = run(pytester, "--remote=modal:T4", "-o", "remotegpu_conftest=far")
+    result.assert_outcomes(passed=3, failed=1)
+    assert [each.gpu for each in service.containers] == ["T4:1"]
+    assert "at most $0.603, $0.590 an hour for 3600 s" in said(result)
 
 
 def test_several_processes(pytester: pytest.Pytester, service: LoopbackModal) -> None:

@@ -185,9 +185,13 @@ def test_time_after_the_end_counts_at_the_users_price_too(price: float | None) -
     ],
 )
 def test_a_container_is_paid_for_to_its_end_whoever_names_its_price(
-    shape: Shape, prices: dict[str, float], pytester: pytest.Pytester
+    shape: Shape,
+    prices: dict[str, float],
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The user for the card, for all of Modal, or for a container without a card."""
+    monkeypatch.delenv("CI")  # which leaves nothing warm
     lines = "\n    ".join(f"{name} = {usd:g}" for name, usd in prices.items())
     pytester.makeini(f"[pytest]\nremotegpu_prices =\n    {lines}\n")
     kinds = f"type={list(shape.type)}" if shape.type else ""
@@ -197,6 +201,9 @@ def test_a_container_is_paid_for_to_its_end_whoever_names_its_price(
     result = run(pytester, *args, *([] if shape.count else ["--remote-all"]))
     # a dollar a second: 28 of the limit, 12 of the end, 60 without work
     assert "cost: at most $100.00," in said(result)
+    # and 2 without work where nothing is to stay
+    result = run(pytester, *args, "--remote-fresh", *([] if shape.count else ["--remote-all"]))
+    assert "cost: at most $42.00," in said(result)
 
 
 def test_a_cap_needs_a_price(stage: Stage) -> None:
@@ -569,10 +576,10 @@ def test_what_a_dead_process_had_spent_is_in_every_sum(
 
 
 def test_workers_that_collect_are_in_what_a_run_may_cost(pytester: pytest.Pytester) -> None:
-    """One collects the file, on a GPU as it may run the test, too; another one may have to."""
+    """One collects the file, on a GPU, and then runs the test."""
     pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
     pytester.makepyfile("import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n")
     far = ("-o", "remotegpu_collect=far")
     result = run(pytester, CPU, *far, "--remote-run-timeout=60")
     result.assert_outcomes(passed=1)
-    assert "cost: at most $136.00, $7200.00 an hour for 60 s and its end" in said(result)
+    assert "cost: at most $68.00, $3600.00 an hour for 60 s and its end" in said(result)

@@ -373,3 +373,17 @@ def test_without_a_far_side_the_option_does_nothing(pytester: pytest.Pytester) -
         "def test_here(): assert 'REMOTEGPU_WORKER' not in os.environ"
     )
     run(pytester, "-o", "remotegpu_collect=far").assert_outcomes(passed=1, skipped=1)
+
+
+def test_names_of_packages_are_followed(pytester: pytest.Pytester) -> None:
+    """The package is not imported here, nor is what is above its tests."""
+    pytester.makeini("[pytest]\npythonpath = src\n")
+    package = pytester.mkdir("src") / "far_package"
+    (package / "tests").mkdir(parents=True)
+    only_there = "import os\nassert 'REMOTEGPU_WORKER' in os.environ\n"
+    (package / "__init__.py").write_text("")
+    (package / "tests" / "__init__.py").write_text("")
+    text = only_there + "import pytest\n@pytest.mark.gpu\ndef test(): pass\n"
+    (package / "tests" / "test_it.py").write_text(text)
+    for name in ("far_package.tests", "far_package.tests.test_it"):
+        run(pytester, *FAR, "--pyargs", name).assert_outcomes(passed=1)

@@ -173,3 +173,22 @@ def test_files_that_travel(project: pytest.Pytester) -> None:
     there = "--remote=command:env -u PYTHONPATH PYTEST_REMOTEGPU_PRETEND_GPUS=2"
     options = ("-o", "remotegpu_conftest=far", "-o", f"remotegpu_python={sys.executable}")
     run(project, there, *options, *OPTIONS).assert_outcomes(passed=3, deselected=1)
+
+
+INI_FILES = {
+    "pytest.ini": "[pytest]\nanswer = 43\n",
+    "tox.ini": "[pytest]\nanswer: 43\n",
+    "setup.cfg": "[tool:pytest]\nanswer = 43\n",
+    "pyproject.toml": "[tool.pytest.ini_options]\nanswer = '43'\n",
+}
+
+
+@pytest.mark.parametrize("name", INI_FILES)
+def test_their_ini_options_are_no_unknown_ones(pytester: pytest.Pytester, name: str) -> None:
+    """Wherever they stand, an option that only a conftest registers is not warned of here."""
+    (pytester.path / name).write_text(INI_FILES[name])
+    pytester.makeconftest("def pytest_addoption(parser): parser.addini('answer', 'a number')")
+    pytester.makepyfile("def test(pytestconfig): assert pytestconfig.getini('answer') == '43'")
+    result = run(pytester, *FAR, "-W", "error")
+    result.assert_outcomes(passed=1)
+    assert "Unknown config option" not in said(result)

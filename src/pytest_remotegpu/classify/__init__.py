@@ -40,12 +40,6 @@ class Judgement:
     verdict: Literal["gpu", "plain", "unclear"]
     shapes: frozenset[Shape] | None = frozenset()
 
-    @property
-    def shape(self) -> Shape | None:
-        """The only shape that the file asks for; ``None`` where there are several, or who knows."""
-        found = self.shapes or frozenset()
-        return next(iter(found)) if len(found) == 1 else None
-
 
 @dataclass(frozen=True)
 class _Mark:

@@ -109,12 +109,14 @@ class Left(_Data, frozen=True):
 
     :ivar path: of its file, :ivar number: of that one's tree, :ivar node: its place in the tree.
     :ivar marks: all its own, as places in a list of all tests' marks.
+    :ivar name: which may be another one than in the tree.
     :ivar properties: its user properties.
     """
 
     path: plain.Text
     number: Index
     node: Index
+    name: plain.Text
     nodeid: plain.Text
     marks: list[Index]
     keywords: list[plain.Text]
@@ -178,10 +180,14 @@ def decode_hooked(data: bytes) -> Hooked:
         if any(mark >= len(hooked.marks) for mark in test.marks):
             raise ProtocolError("a list of tests refers to a mark that it lacks")
         sound = isinstance(pairs, list) and plain.is_shallow(pairs)
-        if not sound or not all(isinstance(pair, tuple) and len(pair) == PAIR for pair in pairs):
+        if not sound or not all(map(_is_property, pairs)):
             raise ProtocolError("properties in a list of tests are no pairs")
     _check_marks(hooked.marks)
     return hooked
+
+
+def _is_property(pair: object) -> bool:
+    return isinstance(pair, tuple) and len(pair) == PAIR and isinstance(pair[0], str)
 
 
 def merged(tree: Tree, left: Mapping[int, Left], marks: list[Mark]) -> Tree:

@@ -5,7 +5,6 @@ Knows pytest and the wire; knows no backend, no channel to the user's side and n
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import sys
@@ -24,6 +23,7 @@ from pytest_remotegpu.worker import (
     artifacts,
     collecting,
     comparing,
+    ending,
     installed,
     junit,
     logs,
@@ -473,5 +473,5 @@ def serve(
         sys.stdout.flush()
         sys.stderr.flush()
     emitter.over(failed=failed)
-    atexit._run_exitfuncs()  # noqa: SLF001 -- os._exit would skip what libraries registered
+    ending.run_exit_functions()  # os._exit would skip what libraries registered
     os._exit(0)

@@ -113,7 +113,7 @@ class _Trees:
             to_text(path),
             number,
             place,
-            **{name: told[name] for name in ("nodeid", "marks", "keywords", "matches")},
+            **{name: told[name] for name in ("name", "nodeid", "marks", "keywords", "matches")},
             properties=_plain(pairs),
         )
 
@@ -162,6 +162,7 @@ class _Trees:
 
     def _item(self, item: pytest.Item, parent: int) -> None:
         path, lineno, domain = item.location
+        vars(item).pop("location", None)  # it is kept there, and hooks may yet change the name
         original = getattr(item, "originalname", None)
         names = getattr(item, "fixturenames", None)
         self.items[item] = len(self._nodes)
