@@ -142,7 +142,7 @@ def test_each_argument_of_the_mark_is_explained() -> None:
 def test_no_page_names_what_is_not_there(page: Path, registered: dict[str, set[str]]) -> None:
     properties = {text for text in constants() if re.fullmatch(r"remotegpu_[a-z_]+", text)}
     known = registered["options"] | registered["ini"] | hooks() | variables() | properties
-    known |= {"pytest_remotegpu", "remotegpu_"}
+    known |= {"pytest_remotegpu", "remotegpu_", "--gpu-count"}  # the last: of remotegpu run
     text = page.read_text(encoding="utf-8")
     used = {name.rstrip("-") for name in OPTION.findall(text)} | set(NAME.findall(text))
     assert used - known == set()

@@ -93,3 +93,29 @@ def test_plugin_that_is_only_installed_stays_light(imports: Imports) -> None:
 def test_nothing_loads_what_may_be_missing(unwanted: str, imports: Imports) -> None:
     """Where it is missing, the import of such a module has failed above."""
     assert [name for name in imports if unwanted in loaded(imports, name)] == []
+
+
+LOCAL = """
+import sys
+import pytest
+status = pytest.main(["--remote=local:cpu", "--collect-only", "-q", "-p", "no:cacheprovider", "."])
+assert status == 5, status
+"""
+UNNEEDED = ("packaging.requirements", "ssl", "urllib.request", "pytest_remotegpu.recipe.reading")
+
+
+def test_a_local_far_side_loads_nothing_of_what_distant_ones_need(tmp_path: Path) -> None:
+    program = f"{LOCAL}\nprint([name for name in {UNNEEDED!r} if name in sys.modules])"
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST")
+    } | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_remotegpu.plugin"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

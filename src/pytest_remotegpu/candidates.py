@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -19,10 +20,12 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.snapshot import globs
 
-__all__ = ["Candidates", "folders_of"]
+__all__ = ["Candidates", "by_demand", "folders_of"]
 
-NO_SHAPE = Shape(0)
-"""Of a worker that collects and runs nothing: it sees all cards and has none to itself."""
+
+def by_demand(shape: Shape) -> tuple[bool, Shape]:
+    """Give a key by which shapes are sorted: those first that ask for a number of cards only."""
+    return shape != Shape(shape.count), shape
 
 
 def folders_of(config: pytest.Config) -> list[Path]:
@@ -37,6 +40,7 @@ class Candidates:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config = config
         self._root = config.rootpath
+        self._ships_all = settings.ship_all
         self._named = globs.parse("remotegpu_files", settings.files)
         self._classifier = Classifier(folders_of(config), settings.aliases)
         self._patterns = [str(pattern) for pattern in config.getini("python_files")]
@@ -48,24 +52,51 @@ class Candidates:
     def _absolute(self, path: object) -> Path:
         return Path(os.path.normpath(self._config.invocation_params.dir / str(path)))
 
-    def find(self) -> dict[Path, Shape]:
-        """Give the files to be collected there, each with the shape of who is to collect it."""
-        found: dict[Path, Shape] = {}
+    def _path_of(self, argument: str) -> Path:
+        """Give the path of an argument, which with ``--pyargs`` may be the name of a module.
+
+        It is looked for where modules are, and not imported, as its package would be.
+        """
+        path = self._absolute(argument)
+        if not self._config.option.pyargs or path.exists():
+            return path
+        parts = argument.split(".")
+        for folder in (*folders_of(self._config), *map(Path, sys.path)):
+            found = Path(folder, *parts)
+            for place in (found, found.with_name(f"{found.name}.py")):
+                if place.is_dir() or place.is_file():
+                    return place
+        return path
+
+    def find(self) -> dict[Path, frozenset[Shape]]:
+        """Give the files to be collected there, each with the shapes that its source shows.
+
+        Where all tests are shipped, a file without any mark asks for what asks for least.
+        """
+        found: dict[Path, frozenset[Shape]] = {}
+        plain: list[Path] = []
         for argument in map(str, self._config.args):
-            path = self._absolute(argument.partition("::")[0])
+            path = self._path_of(argument.partition("::")[0])
             given = [path] if path.is_file() else self._walk(path)
             for file in given:
-                if file not in found and (shape := self.shape_of(file)) is not None:
-                    found[file] = shape
-        return found
+                if file not in found and (judged := self.shapes_of(file)) is not None:
+                    found[file] = judged
+                elif self._ships_all and file.suffix == ".py":
+                    plain.append(file)
+        asked = {shape for shapes in found.values() for shape in shapes}
+        least = sorted(asked if found else {Shape(0)}, key=by_demand)[:1]
+        return found | dict.fromkeys(plain, frozenset(least))
 
-    def shape_of(self, file: Path) -> Shape | None:
-        """Judge one file; ``None`` where it is to be collected here."""
+    def shapes_of(self, file: Path) -> frozenset[Shape] | None:
+        """Judge one file: the shapes that it asks for, none where these can't be seen.
+
+        :return: ``None`` where it is to be collected here.
+        """
         named = self.is_named(file)
         judged = self._classifier.judge(file) if file.suffix == ".py" else None
         if judged is not None and judged.verdict == "gpu":
-            return judged.shape or NO_SHAPE
-        return NO_SHAPE if named else None
+            return judged.shapes or frozenset()
+        return frozenset() if named else None
 
     def is_plain(self, file: Path) -> bool:
         """Say whether a file certainly has no mark of its own."""

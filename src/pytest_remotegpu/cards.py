@@ -7,6 +7,7 @@ must not know torch, the wire or pytest.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ __all__ = [
     "driver",
     "in_use",
     "misfit",
+    "prepare",
     "restriction",
     "trouble",
     "unusable",
@@ -288,6 +290,12 @@ def unusable() -> list[str]:
         return texts
 
     return _ask(reasons, [])
+
+
+def prepare() -> None:
+    """Import the library without opening it: forks of this process then have it at once."""
+    with contextlib.suppress(ImportError):
+        import pynvml  # noqa: F401, PLC0415 -- as below
 
 
 def _opened() -> tuple[Any, str]:

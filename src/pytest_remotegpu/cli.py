@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_remotegpu import agents, cards, doctor, leftovers, rented
+from pytest_remotegpu import agents, cards, doctor, errands, leftovers, rented
 from pytest_remotegpu.agents import Agent
 from pytest_remotegpu.backends.base import Running, Site
 from pytest_remotegpu.doctor.gpus import Use, use_of
@@ -349,6 +349,8 @@ def _parser() -> argparse.ArgumentParser:
     showing.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
     tidying = command("gc", collect, "take away what is left over and of no use to anybody")
     tidying.add_argument("--dry-run", action="store_true", help="only say what that is")
+    errands.add_run(command("run", errands.run, "run one command as tests would run, and where"))
+    errands.add_shell(command("shell", errands.shell, "a shell where tests would run"))
     asking = command("doctor", examine, "find out what is in the way of GPU tests here")
     asking.add_argument("--json", action="store_true", help="as data")
     asking.add_argument("--remote", metavar="SPEC", help="try a far side, too")
@@ -406,7 +408,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        options = _parser().parse_args(arguments)
+        given, words = errands.split(sys.argv[1:] if arguments is None else arguments)
+        options = _parser().parse_args(given)
+        options.words = words
         status: int = options.run(options, os.environ)
     except SystemExit as end:  # after its help, or for a command line that can't be meant
         return FINE if end.code is None else int(end.code)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -25,10 +25,10 @@ __all__ = [
     "Setting",
     "Settings",
     "parse_aliases",
-    "parse_collect",
     "parse_modules",
     "parse_prices",
     "parse_seconds",
+    "parse_side",
     "parse_size",
     "parse_usd",
     "parse_workers",
@@ -68,7 +68,11 @@ SECONDS: Final = {"timeout": 600.0, "run_timeout": 0.0, "wait": 300.0, "idle": 6
 INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu": ("string", "", "where marked tests run: the value of --remote"),
     "remotegpu_required": ("bool", "", "the same as --gpu-required"),
-    "remotegpu_python": ("string", "", "the far interpreter (local, command and ssh)"),
+    "remotegpu_python": (
+        "string",
+        "",
+        "the far interpreter (local, command and ssh; a rented machine has its own)",
+    ),
     "remotegpu_timeout": ("string", "", "the same as --remote-timeout"),
     "remotegpu_idle": (
         "string",
@@ -112,6 +116,11 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
         "",
         "far: files with gpu tests are collected on the far side and not imported here (here)",
     ),
+    "remotegpu_conftest": (
+        "string",
+        "",
+        "far: conftests are loaded on the far side only, which then collects and runs all (here)",
+    ),
     "remotegpu_files": (
         "linelist",
         "",
@@ -136,8 +145,8 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
 }
 """Ini options: kind, default, help."""
 
-COLLECTS: Final = ("here", "far")
-"""Who collects; the first is the default."""
+SIDES: Final = ("here", "far")
+"""Who collects, and where conftests are loaded; the first is the default."""
 
 MOST_WORKERS: Final = 9999
 
@@ -184,6 +193,7 @@ class Settings:
     :ivar max_upload: bytes.
     :ivar max_artifact: bytes for one test.
     :ivar collect_far: whether files with gpu tests are collected on the far side.
+    :ivar conftest_far: whether conftests are loaded there only; then all is collected there.
     :ivar files: globs of files that are, whatever their source says.
     :ivar aliases: marker names and the ``gpu`` arguments that they stand for.
     :ivar origins: every setting with its origin.
@@ -218,6 +228,7 @@ class Settings:
     secrets: tuple[str, ...]
     volumes: tuple[str, ...]
     collect_far: bool
+    conftest_far: bool
     files: tuple[str, ...]
     aliases: Mapping[str, Mapping[str, Any]]
     max_upload: int
@@ -310,13 +321,14 @@ def parse_workers(text: str) -> int:
     return int(text)
 
 
-def parse_collect(text: str) -> bool:
-    """Read who collects: say whether it is the far side.
+def parse_side(text: str, name: str) -> bool:
+    """Read which side does something: say whether it is the far one.
 
+    :param name: the option, for the message.
     :raises UsageError: where it is neither.
     """
-    if text.strip() not in COLLECTS:
-        raise UsageError(f"remotegpu_collect = {text!r} is neither {' nor '.join(COLLECTS)}")
+    if text.strip() not in SIDES:
+        raise UsageError(f"{name} = {text!r} is neither {' nor '.join(SIDES)}")
     return text.strip() == "far"
 
 
@@ -337,23 +349,28 @@ def parse_modules(lines: Iterable[str], name: str) -> tuple[str, ...]:
     return modules
 
 
+ALIAS: Final = re.compile(r"(?P<name>[^\W\d]\w*)\s*(?:\(\s*(?P<given>[^\W\d]\w*)\s*\))?")
+"""The left side of a line: a marker, and what its first argument is called on the right side."""
+
+
 def parse_aliases(lines: list[str]) -> dict[str, dict[str, Any]]:
-    """Read lines of ``NAME = gpu`` or ``NAME = gpu(2)``.
+    """Read lines of ``NAME = gpu``, ``NAME = gpu(2)`` or ``NAME(n) = gpu(n)``.
 
     :raises UsageError: for a line that reads otherwise, or a ``gpu(...)`` that is not valid.
     """
     aliases = {}
     for line in filter(None, (line.strip() for line in lines)):
-        name, equals, meaning = (part.strip() for part in line.partition("="))
-        if not equals or not name.isidentifier() or name == gpu.MARK:
+        left, equals, meaning = (part.strip() for part in line.partition("="))
+        read = ALIAS.fullmatch(left)
+        if not equals or read is None or read["name"] == gpu.MARK:
             raise UsageError(
                 f"remotegpu_aliases has {line!r}; a line reads NAME = gpu or NAME = gpu(2)"
             )
-        aliases[name] = _alias_arguments(line, meaning)
+        aliases[read["name"]] = _alias_arguments(line, meaning, read["given"] or "")
     return aliases
 
 
-def _alias_arguments(line: str, meaning: str) -> dict[str, Any]:
+def _alias_arguments(line: str, meaning: str, given: str) -> dict[str, Any]:
     try:
         tree = ast.parse(meaning, mode="eval").body
         if isinstance(tree, ast.Name) and tree.id == gpu.MARK:
@@ -364,9 +381,12 @@ def _alias_arguments(line: str, meaning: str) -> dict[str, Any]:
             and tree.func.id == gpu.MARK
             and all(word.arg for word in tree.keywords)
         ):
-            args = tuple(ast.literal_eval(argument) for argument in tree.args)
-            kwargs = {str(word.arg): ast.literal_eval(word.value) for word in tree.keywords}
-            return gpu.parse_mark(args, kwargs)
+            words = dict(enumerate(tree.args)) | {str(w.arg): w.value for w in tree.keywords}
+            taken = {k for k, v in words.items() if isinstance(v, ast.Name) and v.id == given}
+            read = {k: ast.literal_eval(v) for k, v in words.items() if k not in taken}
+            args = tuple(value for name, value in read.items() if isinstance(name, int))
+            found = gpu.parse_mark(args, {k: v for k, v in read.items() if isinstance(k, str)})
+            return found | {k if isinstance(k, str) else "count": gpu.Given(given) for k in taken}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
     except UsageError as error:
@@ -381,6 +401,17 @@ def _refuse_empty(cli: Mapping[str, Any]) -> None:
                 f"{OPTIONS[option]}= is empty; give it a value, or leave the option out"
                 " (is a variable unset in the command?)"
             )
+
+
+def _far_duties(pick: Callable[..., Any], spec: str | None) -> tuple[bool, bool]:
+    """Say whether the far side collects, and whether conftests are loaded there only."""
+    names = ("remotegpu_collect", "remotegpu_conftest")
+    collect, conftest = (
+        parse_side(str(pick(name.removeprefix("remotegpu_"), SIDES[0], key=name)), name)
+        for name in names
+    )
+    conftest = conftest and spec is not None  # without a far side nobody else could load them
+    return collect or conftest, conftest
 
 
 def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str, Any]) -> Settings:
@@ -427,9 +458,11 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
     def lines(name: str) -> tuple[str, ...]:
         return tuple(pick(name, (), key=f"remotegpu_{name}"))
 
+    spec = pick("remote", None, option="remotegpu", variable=ENVIRONMENT, key="remotegpu")
+    collect_far, conftest_far = _far_duties(pick, spec)
     return Settings(
-        spec=pick("remote", None, option="remotegpu", variable=ENVIRONMENT, key="remotegpu"),
-        ship_all=bool(pick("all", False, option="remote_all")),
+        spec=spec,
+        ship_all=any((pick("all", False, option="remote_all"), conftest_far)),
         required=bool(pick("required", False, option="gpu_required", key="remotegpu_required")),
         plan=bool(pick("plan", False, option="remote_plan")),
         debug=bool(pick("debug", False, option="remote_debug")),
@@ -456,7 +489,8 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         image=lines("image"),
         secrets=lines("secrets"),
         volumes=lines("volumes"),
-        collect_far=parse_collect(str(pick("collect", COLLECTS[0], key="remotegpu_collect"))),
+        collect_far=collect_far,
+        conftest_far=conftest_far,
         files=lines("files"),
         aliases=parse_aliases(list(lines("aliases"))),
         max_upload=size("max_upload"),

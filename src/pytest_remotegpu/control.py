@@ -5,21 +5,30 @@ Answers pytest's hooks and hands on; knows nothing of the wire or of a worker's 
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import plan, pool, selection, spending, terminal, timeline
-from pytest_remotegpu.backends.base import Backend, Checks, Describes, Picks, Prepares, Prices
+from pytest_remotegpu import conftests, plan, pool, selection, spending, terminal, timeline
+from pytest_remotegpu.backends.base import (
+    Announces,
+    Backend,
+    Checks,
+    Describes,
+    Picks,
+    Prepares,
+    Prices,
+)
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
-from pytest_remotegpu.controller import Worker
+from pytest_remotegpu.conftestless import Conftestless
 from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.durations import Durations
-from pytest_remotegpu.errors import RemoteGpuError, UsageError
+from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gathering import Gathering
 from pytest_remotegpu.gpu import Shape
@@ -39,9 +48,15 @@ def _place(backend: Backend) -> str:
     return backend.name if backend.where == backend.name else f"{backend.name}, {backend.where}"
 
 
-def header(backend: Backend) -> str:
-    """Name the far side, for the header of a session."""
-    return f"remote: {_place(backend)}{' (no GPU is used)' if backend.pretends else ''}"
+def header(backend: Backend, settings: Settings) -> list[str]:
+    """Name the far side, for the header of a session; and the interpreter that it does not take."""
+    lines = [f"remote: {_place(backend)}{' (no GPU is used)' if backend.pretends else ''}"]
+    if settings.python and isinstance(backend, Describes):
+        lines.append(
+            f"remote: remotegpu_python = {settings.python} counts for nothing at {backend.name}, "
+            "whose machines have an interpreter of their own; remotegpu_image says which"
+        )
+    return lines
 
 
 def show_summary(
@@ -95,9 +110,15 @@ class Control:
         self._began = time.monotonic()
         self._collected = (self._began, self._began)
         self._running = False
+        self._speaks = True
         far = settings.collect_far and backend is not None
-        self._gathering = Gathering(config, settings, self._far_side) if far else None
         self._fitting = selection.Fitting(backend, config) if isinstance(backend, Checks) else None
+        self._gathering: Gathering | None = None
+        if far:
+            kind = Conftestless if settings.conftest_far else Gathering
+            self._gathering = kind(
+                config, settings, self._far_side, self._fitting, self._forecast_of
+            )
         self.shapes: list[Shape | None] = []
 
     @property
@@ -105,9 +126,11 @@ class Control:
         """What there is to say of the far side, once there is one."""
         return None if self._far is None or not self._running else self._far.summary
 
-    def pytest_report_header(self) -> str | None:
+    def pytest_report_header(self) -> list[str] | None:
         """Name the far side."""
-        return header(self._backend) if self._backend is not None else None
+        if self._backend is None:
+            return None
+        return [*header(self._backend, self._settings), *conftests.lines(self._config)]
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Let files be collected on the far side where that is asked for."""
@@ -120,18 +143,20 @@ class Control:
         start = time.monotonic()
         if isinstance(self._backend, Prepares) and not self._runs_nothing:
             self._backend.prepare()
+        if self._gathering is not None:
+            self._gathering.begin(session)
         try:
-            if self._gathering is not None:
-                self._gathering.begin(session)
             return (yield)
-        except RemoteGpuError as error:
-            raise pytest.UsageError(str(error)) from None
         finally:
             self._collected = (start, time.monotonic())
 
     @property
     def _runs_nothing(self) -> bool:
-        return bool(self._config.option.collectonly or self._settings.plan)
+        """Whether no worker is needed; what others have collected has no fixtures to show here."""
+        if self._settings.plan or self._config.option.collectonly:
+            return True
+        collects_here = self._gathering is None or isinstance(self._backend, Prices)
+        return collects_here and selection.runs_nothing(self._config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
@@ -143,18 +168,20 @@ class Control:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find out what goes where; ill-formed marks end the session before anything starts."""
         try:
-            if self._gathering is not None:
-                self._gathering.bring_here(session)
             self._find_shapes(session)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
 
     def _find_shapes(self, session: pytest.Session) -> None:
-        """Find out what goes where.
+        """Find out what goes where; have collected here, too, what runs here.
 
         :raises UsageError: for an ill-formed mark, or one that the far side can't meet.
         """
+        if self._gathering is not None:
+            self._gathering.bring_here(session)
         self.shapes = selection.shapes_of(session.items, self._settings, self._fitting)
+        if self._gathering is not None:
+            self._gathering.assign(session.items, self.shapes)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what goes where, and what looks as if it should have gone too.
@@ -163,15 +190,23 @@ class Control:
         """
         if self._config.get_verbosity() < 0:
             rents = isinstance(self._backend, Prices) and not self._runs_nothing
-            return [f"remote: {text}" for text in self._cost_lines()] if rents else []
+            costs = self._cost_lines() if rents else []
+            return [*(f"remote: {text}" for text in costs), *self._unseen_lines()]
         lines = [f"remote: {plan.counts(self.shapes)}"] if self._backend is not None else []
         if not self._settings.plan:
             lines += [f"remote: {text}" for text in self._cost_lines()]
         if self._fitting is not None:
             lines += [f"remote: {text}" for text in self._fitting.notes]
+        lines += self._unseen_lines()
         return lines + [
             f"remote: {text}" for text in selection.near_misses(items, self.shapes, self._settings)
         ]
+
+    def _unseen_lines(self) -> list[str]:
+        """Name the files whose tests nobody knows, since no machine is rented for a look."""
+        files = [] if self._gathering is None else self._gathering.unseen
+        why = "it can't be imported here, and no machine is rented for that alone"
+        return [f"remote: not collected: {file} ({why})" for file in files]
 
     def _forecast(self) -> Forecast:
         """Say the most that this session can cost.
@@ -180,18 +215,21 @@ class Control:
         """
         if self._backend is None:
             return Forecast(None, "")
-        senders = self._shipping.sender.workers or 1
-        workers = {
-            shape: senders * self._width(shape) for shape in dict.fromkeys(self.shapes) if shape
-        }
-        for worker in self._collectors():
-            workers[worker.shape] = workers.get(worker.shape, 0) + 1
-        return spending.forecast(self._backend, self._settings, workers)
+        workers = {shape: self._width(shape) for shape in dict.fromkeys(self.shapes) if shape}
+        if self._gathering is not None:
+            for shape in self._gathering.beside:
+                workers[shape] = workers.get(shape, 0) + 1
+        return self._forecast_of(workers)
 
-    def _collectors(self) -> list[Worker]:
-        """Give the workers that are there before any test: those that have collected."""
-        controller = None if self._far is None or self._running else self._far.controller
-        return [] if controller is None else controller.workers
+    def _forecast_of(self, workers: Mapping[Shape, int]) -> Forecast:
+        """Say the most that workers can cost, in each process that has such.
+
+        :raises UsageError: where that is more than they may.
+        """
+        assert self._backend is not None
+        senders = self._shipping.sender.workers or 1
+        each = {shape: senders * number for shape, number in workers.items()}
+        return spending.forecast(self._backend, self._settings, each)
 
     def _width(self, shape: Shape) -> int:
         """Say how many workers of a shape there may be at once."""
@@ -213,13 +251,14 @@ class Control:
         option = session.config.option
         if session.testsfailed and not option.continue_on_collection_errors:
             return None
-        if option.collectonly:
+        if self._runs_nothing and not self._settings.plan:
             return None
         try:
             if self._settings.plan:
                 self._print_plan(session)
                 return True
             if self._backend is None or all(shape is None for shape in self.shapes):
+                self._settle_collection()
                 return None
             worst = self._forecast().worst
             pairs = zip(session.items, self.shapes, strict=True)
@@ -227,14 +266,18 @@ class Control:
                 self._artifacts_root(), (item.nodeid for item, shape in pairs if shape is not None)
             )
             far = self._begin_far(session)
-            if self._gathering is not None:
-                self._gathering.settle(session.items, self.shapes)
+            self._settle_collection()
             far.summary.note(left)
             far.summary.worst = far.spending.worst = worst
             RemoteSession(session, far).run(session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
         return True
+
+    def _settle_collection(self) -> None:
+        """Hand on the workers that have collected, or let go of them."""
+        if self._gathering is not None:
+            self._gathering.settle()
 
     def _far_side(self, session: pytest.Session) -> FarSide:
         """Give the far side of this session."""
@@ -250,6 +293,8 @@ class Control:
                 interrupts=self._interrupts,
                 began=self._began,
             )
+            for message, _when in self._early_warnings:
+                self._far.replayer.seen_here(message)
         return self._far
 
     def _artifacts_root(self) -> Path:
@@ -266,6 +311,10 @@ class Control:
             far.summary.note(CONTEXT)
         for message, _when in self._early_warnings:
             far.replayer.seen_here(message)
+        if self._speaks and isinstance(backend, Announces):
+            with contextlib.suppress(UsageError):  # who opens a worker is told
+                for text in backend.announced():
+                    terminal.say(self._config, text, of_all=True)
         return far
 
     def _print_plan(self, session: pytest.Session) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "Rate",
     "WorkerCost",
     "bound",
+    "dearest",
     "find_rate",
     "forecast",
     "lacking",
@@ -32,6 +33,8 @@ __all__ = [
 HOUR: Final = 3600.0
 OWN: Final = "ini file, remotegpu_prices"
 """The source of a price that the user has given."""
+MOST_DEAR: Final = 3
+"""Tests that are named as the dearest."""
 SLACK: Final = 1e-9
 """The part of an amount by which two that are the same may differ, since they were computed."""
 _WAYS: Final = (
@@ -147,6 +150,16 @@ def total(workers: Iterable[WorkerCost]) -> float | None:
     known = [worker.usd for worker in workers]
     found = [price for price in known if price is not None]
     return sum(found) if found else None
+
+
+def dearest(tests: Iterable[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """Give the dearest of these tests, the dearest first: USD, seconds, id.
+
+    >>> dearest([(0.1, 1.0, "a"), (0.3, 2.0, "b"), (0.2, 9.0, "c"), (0.0, 0.1, "d")])
+    [(0.3, 2.0, 'b'), (0.2, 9.0, 'c'), (0.1, 1.0, 'a')]
+    """
+    found = [(price, seconds, nodeid) for price, seconds, nodeid in tests]
+    return sorted(found, key=lambda each: (-each[0], each[2]))[:MOST_DEAR]
 
 
 def words(workers: Iterable[WorkerCost], worst: float | None) -> str:

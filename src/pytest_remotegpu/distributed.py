@@ -16,22 +16,25 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 
-from pytest_remotegpu import cost, lifeline, selection, terminal
+from pytest_remotegpu import conftests, cost, lifeline, selection, terminal
 from pytest_remotegpu.backends.base import Backend
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.control import Control, header, show_summary
 from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.grown import FarError
 from pytest_remotegpu.inplace import artifacts_root, count_files, has_run, require_gpu
 from pytest_remotegpu.news import KIND, REFUSAL, UNLOADABLE, failed_collection
-from pytest_remotegpu.onebyone import OneByOne
+from pytest_remotegpu.onebyone import Answer, OneByOne, Outermost
 from pytest_remotegpu.outputs import clear
 from pytest_remotegpu.protocol import events, plain
 from pytest_remotegpu.protocol.plain import Text, from_text, to_text
@@ -45,8 +48,12 @@ __all__ = ["GIVEN", "Hub", "Node"]
 
 GIVEN: Final = "remotegpu"
 """The key of our data in ``workerinput`` and ``workeroutput``."""
+SPENT: Final = "remotegpu_spent"
+"""An attribute of reports: what their process has spent by then, should it not live to say more."""
 MARKED: Final = "remotegpu_marked"
 """An attribute of the reports of tests that ask for a GPU, where ``--gpu-required`` counts them."""
+CRASH: Final = "remotegpu_crash"
+"""An attribute of the reports of errors that came up while the far side collected: their place."""
 SETTLING: Final = 1.0
 """Seconds in which a process is told of one Ctrl-C, by the terminal and by the hub."""
 ORPHANED: Final = 3.0
@@ -96,6 +103,7 @@ class Node(Control):
         self._kept = Path(workerinput[GIVEN]["artifacts"])
         self._usage = ""
         self._expected = Forecast(None, "")
+        self._speaks = bool(workerinput[GIVEN]["speaks"])
 
     def _hear(self, word: bytes) -> None:
         """In a thread: end as the hub does, which may have been killed."""
@@ -108,11 +116,32 @@ class Node(Control):
         if word == lifeline.GONE and not self._looped.wait(ORPHANED):
             _die()
 
-    def pytest_report_header(self) -> None:
+    def pytest_report_header(self) -> list[str]:
         """Leave that to the hub."""
+        return []
 
     def _artifacts_root(self) -> Path:
         return self._kept
+
+    def _far_side(self, session: pytest.Session) -> FarSide:
+        far = super()._far_side(session)
+        far.replayer.unknown = [] if far.replayer.unknown is None else far.replayer.unknown
+        return far
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        """Have the hub end the session where the far side can't collect for it."""
+        try:
+            return (yield from super().pytest_collection(session))
+        except pytest.UsageError as error:
+            if self._gathering is None or self._gathering.refusal is not error:
+                raise
+            self._report_refusal(str(error))
+            return True
+
+    def _report_refusal(self, text: str) -> None:
+        report = failed_collection("", text, REFUSAL)
+        self._config.hook.pytest_collectreport(report=report)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -123,12 +152,17 @@ class Node(Control):
         except UsageError as error:
             self._usage = str(error)
             self.shapes = [Shape() for _ in session.items]
-            report = failed_collection("", self._usage, REFUSAL)
-            self._config.hook.pytest_collectreport(report=report)
+            self._report_refusal(self._usage)
 
     def pytest_report_collectionfinish(self) -> list[str]:  # type: ignore[override]
-        """Leave that out: nobody sees it."""
+        """Leave that out: nobody sees it, and one process says it for all."""
         return []
+
+    def _speak(self, session: pytest.Session) -> None:
+        """Say what a session without pytest-xdist says after its collection."""
+        if self._speaks and not self._usage:
+            for line in super().pytest_report_collectionfinish(session.items):
+                terminal.say(self._config, line.removeprefix("remote: "), of_all=True)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:  # type: ignore[override]
@@ -141,15 +175,19 @@ class Node(Control):
                 self._looped.set()
 
     def _loop(self, session: pytest.Session) -> Generator[None, Any, Any]:
-        if all(shape is None for shape in self.shapes):
+        if self._runs_nothing or all(shape is None for shape in self.shapes):
+            self._settle_collection()
+            self._speak(session)
             return (yield)
         far = self._begin_far(session)
-        far.replayer.unknown = []
+        try:
+            self._settle_collection()
+        except UsageError as error:
+            self._usage = str(error)
+        self._speak(session)
         far.summary.worst = far.spending.worst = self._expected.worst
         sender = self._shipping.sender
         far.spending.succeed({each for each in self.shapes if each}, sender.gone, sender.ends)
-        if self._expected.text and sender.worker == "gw0":
-            terminal.say(self._config, f"cost: {self._expected.text}")
         one = OneByOne(session, far)
         one.prepare(session.items, self.shapes)
         if self._usage:
@@ -170,10 +208,37 @@ class Node(Control):
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
+    def pytest_report_to_serializable(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> Generator[None, Any, Any]:
         """Make a report fit for pytest-xdist, which ends the session over what it can't carry."""
         data = yield
+        if type(data) is dict and isinstance(report, pytest.TestReport):
+            last = report.when != "setup" or not report.passed
+            spent = self._spent() if last else None
+            data = data if spent is None else {**data, SPENT: spent}
+        if isinstance(report.longrepr, FarError):
+            data[CRASH] = report.longrepr.crash
         return carriable(data)
+
+    def _spent(self) -> str | None:
+        """Say what has been spent by now; ``None`` where nobody knows of any price."""
+        far = self._far if self._running else None
+        workers, living = ([], []) if far is None else far.spending.so_far()
+        if far is None or cost.total(workers) is None:
+            return None
+        summary = RunSummary(
+            where=far.summary.where,
+            real=far.summary.real,
+            workers=workers,
+            dearest=far.spending.dearest,
+            rents=far.spending.rents,
+            worst=far.summary.worst,
+            began=far.summary.began,
+        )
+        process, at = self._shipping.sender.worker, time.monotonic()
+        words = {"process": process, "at": at, "living": living, "summary": summary.to_plain()}
+        return json.dumps(words)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:  # type: ignore[override]
@@ -218,33 +283,6 @@ def carriable(data: Any) -> Any:
     return data if kind in CARRIED else carriable(plain.reduce(data, []))
 
 
-class Outermost:
-    """Has a test run far away before any other plugin sees it run here."""
-
-    def __init__(self, one: OneByOne) -> None:
-        self._one = one
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(
-        self, item: pytest.Item, nextitem: pytest.Item | None
-    ) -> Iterator[None]:
-        """Wait for the verdict, then let it be shown as any test's."""
-        with self._one.protocol(item, nextitem):
-            return (yield)
-
-
-class Answer:
-    """Answers for a shipped test before a conftest of a folder could run it here."""
-
-    def __init__(self, replayer: Replayer) -> None:
-        self._replayer = replayer
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Replay what came back for the test at hand."""
-        return self._replayer.answer(item)
-
-
 class Marking:
     """Says on a report that its test asks for a GPU; the hub has the reports only."""
 
@@ -275,6 +313,8 @@ class Hub:
         self._heard: set[str] = set()
         self._lost: set[str] = set()
         self._ready: set[str] = set()
+        self._spent: dict[str, str] = {}
+        self._died: dict[str, float] = {}
         self._places: dict[str, tuple[float, int]] = {}
         self._vacant: list[tuple[float, int]] = []
         self._cleared: set[Path] = set()
@@ -292,9 +332,9 @@ class Hub:
         """What the processes have said of their far sides."""
         return self._summary
 
-    def pytest_report_header(self) -> str:
+    def pytest_report_header(self) -> list[str]:
         """Name the far side, once."""
-        return header(self._backend)
+        return [*header(self._backend, self._settings), *conftests.lines(self._config)]
 
     def _folder(self, node: Any) -> Path:
         """Name the folder for a process's artifacts: under ``each`` every one runs every test."""
@@ -304,6 +344,7 @@ class Hub:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a process of pytest-xdist that it is to ship its tests."""
+        speaks = not self._nodes
         self._nodes[node.gateway.id] = node
         now = time.monotonic()
         began, ends = self._vacant.pop(0) if self._vacant else (now, 0)
@@ -313,6 +354,7 @@ class Hub:
             "lifeline": self._lifeline.address,
             "gone": now - began,  # a share in the limits is that of a place, whoever has it
             "ends": ends,
+            "speaks": speaks,
         }
 
     @pytest.hookimpl(optionalhook=True)
@@ -324,19 +366,27 @@ class Hub:
             self._summary.note(clear(folder, ids))
         self._cleared.add(folder)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Take note of errors that came up far away, or that make the session a wrong one.
 
         :raises UsageError: for the latter, before any test has been reported.
         """
+        crash = getattr(report, CRASH, None)
+        if crash is not None:
+            report.longrepr = FarError(str(report.longrepr), crash)  # type: ignore[assignment]
         kind = getattr(report, KIND, "")
         if kind in {REFUSAL, UNLOADABLE} and not self._reports:
             raise pytest.UsageError(str(report.longrepr))
         self._errors += kind not in {"", REFUSAL}  # of which each test has an error already
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the reports, and those of tests that had to run on a GPU and did."""
         self._reports += 1
+        spent = vars(report).pop(SPENT, None)
+        if spent is not None:
+            self._spent[json.loads(spent)["process"]] = spent
         self._on_gpu += getattr(report, MARKED, False) and has_run(report)
 
     @pytest.hookimpl(optionalhook=True)
@@ -351,6 +401,7 @@ class Hub:
         output = getattr(node, "workeroutput", None)
         if output is None and node.gateway.id in self._ready:
             self._lost.add(node.gateway.id)
+            self._died.setdefault(node.gateway.id, time.monotonic())
         said = (output or {}).get(GIVEN)
         if said is None or node.gateway.id in self._heard:
             return
@@ -394,18 +445,38 @@ class Hub:
         """Take over the exit status of far sessions that failed at their end."""
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._summary.status
-        if self._lost and cost.total(self._summary.workers) is not None:
-            names = ", ".join(sorted(self._lost))
-            self._summary.note(f"costs are incomplete: {names} did not live to tell theirs")
+        self._count_the_dead()
         self._replayer.write_costs()
         self._replayer.write_commit()
         if self._settings.required:
             require_gpu(session, self._on_gpu)
 
+    def _count_the_dead(self) -> None:
+        """Add what processes had spent that did not live to say so, as far as that is known."""
+        silent = sorted(self._lost - self._heard)
+        told = [name for name in silent if name in self._spent]
+        for name in told:
+            words = json.loads(self._spent[name])
+            found = RunSummary.from_plain(words["summary"])
+            more = max(self._died[name] - words["at"], 0.0)
+            found.workers = [
+                replace(each, idle=each.idle + more) if each.name in words["living"] else each
+                for each in found.workers
+            ]
+            self._summary.add(found)
+        if cost.total(self._summary.workers) is None:
+            return
+        unknown = ", ".join(name for name in silent if name not in told)
+        if told:
+            who = f"costs of {', '.join(told)}, which died"
+            self._summary.note(f"{who}, count until then, as far as it had told them")
+        if unknown:
+            self._summary.note(f"costs are incomplete: {unknown} did not live to tell theirs")
+
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the closing sections, once."""
-        if self._heard:
+        if self._heard or self._summary.workers:
             show_summary(terminalreporter, self._settings, self._summary)
 
     def pytest_unconfigure(self) -> None:

@@ -12,17 +12,17 @@ import os
 import re
 import tomllib
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, PackageNotFoundError
+from importlib.metadata import requires as _requires
 from pathlib import Path
 from typing import Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["BROKEN", "Install", "find", "is_installed", "needed"]
+__all__ = ["BROKEN", "Install", "find", "is_installed", "needed", "requires"]
 
 BROKEN: Final = (OSError, ValueError, TypeError, AttributeError, LookupError)
 """What reading metadata that are not as they should be may come to."""
@@ -73,13 +73,22 @@ def find(distributions: Iterable[Distribution], path: Iterable[str]) -> list[Ins
     return list(found.values())
 
 
+def requires(name: str) -> list[str] | None:
+    """Give the requirements of an installed package; ``None`` where it is not installed."""
+    with contextlib.suppress(PackageNotFoundError, *BROKEN):
+        return _requires(name)
+    return None
+
+
 def _folder_of(distribution: Distribution) -> Path | None:
     """Give the folder from which a package was installed in editable mode (PEP 610)."""
     with contextlib.suppress(*BROKEN):
         said = json.loads(distribution.read_text("direct_url.json") or "{}")
         url = urllib.parse.urlsplit(said["url"])
         if url.scheme == "file" and said["dir_info"].get("editable") is True:
-            folder = Path(os.path.normpath(urllib.request.url2pathname(url.path)))
+            from urllib.request import url2pathname  # noqa: PLC0415 -- it loads half of the network
+
+            folder = Path(os.path.normpath(url2pathname(url.path)))
             return folder if folder.is_dir() else None
     return None
 

@@ -55,6 +55,7 @@ def _answer(config: pytest.Config) -> dict[str, Any]:
         "root": str(config.rootpath),
         "site": {
             "idle": settings.idle,
+            "fresh": settings.fresh,
             "preload": list(settings.preload),
             "run_limit": settings.run_timeout,
             "workers": settings.workers,

@@ -272,7 +272,7 @@ class FarSide:
         :param timeout: seconds to wait for it.
         """
         controller = self.opened()
-        self._pass_on_words()
+        self.pass_on_words()
         said = controller.next(timeout)
         found = said is not None
         until = time.monotonic() + TICK
@@ -288,7 +288,8 @@ class FarSide:
         self._turn()
         return found
 
-    def _pass_on_words(self) -> None:
+    def pass_on_words(self) -> None:
+        """Say what the backend has to say while a worker is on its way."""
         if isinstance(self.backend, Tells):
             for text in self.backend.told():
                 (terminal.head if isinstance(text, Heading) else terminal.say)(self._config, text)
@@ -482,12 +483,11 @@ class FarSide:
                 self.summary.fail(late)
         if self.controller is not None:
             self.controller.close()
-            self._pass_on_words()
+            self.pass_on_words()
             if isinstance(self.backend, Leaves):
                 left = self.backend.left()
                 self.summary.left = [(it.of, it.machine, it.until, it.sure) for it in left]
-        self.summary.workers = self.spending.close()
-        self.summary.rents = self.spending.rents
+        self.spending.conclude(self.summary)
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
         self.news.covered.close(contexts=bool(self._config.getoption("cov_context", None)))

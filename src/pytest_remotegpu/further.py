@@ -10,14 +10,16 @@ import hashlib
 import importlib.machinery
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from pytest_remotegpu import environment, missing, snapshot, trees
-from pytest_remotegpu.editables import Install, is_installed
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.protocol import orders
+
+if TYPE_CHECKING:  # not loaded where no files are sent
+    from pytest_remotegpu.editables import Install
 
 __all__ = ["Further", "sendable"]
 
@@ -172,6 +174,8 @@ def _compiled(
     folder: Path, root: Path, served: Mapping[str, str], modules: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield the compiled modules of an install, wherever its build has put them."""
+    from pytest_remotegpu.editables import is_installed  # noqa: PLC0415 -- see the top
+
     own = {name for name, place in served.items() if Path(place).is_relative_to(folder)}
     for name, text in modules.items():
         if text.endswith(SUFFIXES):

@@ -1,69 +1,48 @@
 """Far collection: files whose tests run far away are collected there, and only their data is here.
 
-Opens the workers that collect, takes in the trees, and hands each worker on to whoever runs tests
-on it. Knows the far side and pytest's collection; what becomes of a test is none of its business.
+Has the files collected that are the far side's, and puts their trees in the place of what pytest
+would collect. Knows pytest's collection; what becomes of a test is none of its business.
 """
 
 from __future__ import annotations
 
-import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from pytest_remotegpu import terminal
-from pytest_remotegpu.candidates import NO_SHAPE, Candidates
+from pytest_remotegpu.backends.base import Prices
+from pytest_remotegpu.candidates import Candidates, by_demand
+from pytest_remotegpu.collectors import Collectors, Gatherer
 from pytest_remotegpu.config import Settings
-from pytest_remotegpu.controller import Lost, Notice, Said, Worker
-from pytest_remotegpu.errors import ProtocolError, RemoteGpuError, UsageError
-from pytest_remotegpu.far import SILENCE, TICK, FarSide
+from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
+from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, items_of, report_of
-from pytest_remotegpu.protocol import events, nodes, orders
-from pytest_remotegpu.protocol.hello import Hello, differences
+from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
-from pytest_remotegpu.selection import shape_of
+from pytest_remotegpu.selection import Fitting, runs_nothing, shape_of
 
 __all__ = ["Gathering"]
 
-MOST_ASKED: Final = 3
-"""How often a far side may ask for one content."""
-MOST_COLLECTORS: Final = 8
-"""Collectors of one file: its module, its doctests, what plugins add."""
-Key = tuple[str, int]
-
-
-@dataclass
-class _Gatherer:
-    """One worker that collects.
-
-    :ivar kept: what it has said that concerns whoever runs tests on it.
-    :ivar done: whether it has been through its files. :ivar why: why it never will.
-    """
-
-    worker: Worker
-    files: frozenset[Path]
-    kept: list[Said] = field(default_factory=list)
-    done: bool = False
-    why: str = ""
-    parts: dict[Key, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
-    trees: dict[Key, nodes.Tree] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    needed: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def over(self) -> bool:
-        return self.done or bool(self.why)
+NO_SHAPE: Final = Shape(0)
+"""Of a worker that collects and runs nothing: it sees all cards and has none to itself."""
+ONE_CARD: Final = Shape(1)
 
 
 class Gathering:
     """The plugin of a session some of whose files are collected far away.
 
     :param far_side: gives the far side of the session, once it is needed.
+    :param fitting: of a backend that can tell beforehand what it will have.
+    :param forecast: called with how many workers of each shape there will be, before there are any;
+        raises a usage error where that may cost too much.
+    :ivar refusal: why pytest can't go on.
+    :ivar unseen: files that only a machine could collect that is not rented for this.
     """
 
     def __init__(
@@ -71,14 +50,20 @@ class Gathering:
         config: pytest.Config,
         settings: Settings,
         far_side: Callable[[pytest.Session], FarSide],
+        fitting: Fitting | None,
+        forecast: Callable[[Mapping[Shape, int]], object],
     ) -> None:
         self._config = config
         self._settings = settings
         self._far_side = far_side
-        self._gatherers: list[_Gatherer] = []
-        self._files: dict[Path, _Gatherer] = {}
+        self._fitting = fitting
+        self._forecast = forecast
+        self._collectors: Collectors | None = None
+        self._files: dict[Path, Gatherer] = {}
+        self._nowhere: dict[Path, str] = {}
         self._aside = False
-        self._refusal: pytest.UsageError | None = None
+        self.refusal: pytest.UsageError | None = None
+        self.unseen: list[str] = []
         self._candidates: Candidates
         self._session: pytest.Session
 
@@ -87,27 +72,66 @@ class Gathering:
     def begin(self, session: pytest.Session) -> None:
         """Have all files collected that are known to be the far side's.
 
-        :raises UsageError: where the project can't be sent.
+        What stands against it is raised once pytest collects.
         """
         self._session = session
-        self._candidates = Candidates(self._config, self._settings)
-        groups: dict[Shape, list[Path]] = defaultdict(list)
-        for path, shape in self._candidates.find().items():
-            groups[shape].append(path)
-        capacity = self._far_side(session).backend.capacity if groups else None
-        for shape, paths in list(groups.items()):
-            if capacity is not None and shape.count > capacity:
-                groups[NO_SHAPE] += groups.pop(shape, paths)  # its tests say what they lack
-        for shape, paths in groups.items():
-            self._open(shape, paths)
+        try:
+            self._begin()
+        except RemoteGpuError as error:
+            self.refusal = pytest.UsageError(str(error))
 
-    def _open(self, shape: Shape, paths: Sequence[Path]) -> _Gatherer:
-        far = self._far_side(self._session)
-        worker = far.gather(shape, [str(path) for path in paths])
-        gatherer = _Gatherer(worker, frozenset(paths))
-        self._gatherers.append(gatherer)
+    def _begin(self) -> None:
+        self._candidates = Candidates(self._config, self._settings)
+        found = self._candidates.find()
+        if not found or not self._may_rent:
+            return
+        groups: dict[Shape, list[Path]] = defaultdict(list)
+        for path, shapes in found.items():
+            groups[self._collector_of(path, shapes)].append(path)
+        self._forecast(dict.fromkeys(groups, 1))
+        for shape, paths in groups.items():
+            try:
+                self._open(shape, paths)
+            except FarSideError as error:
+                self._nowhere.update(dict.fromkeys(paths, str(error)))
+
+    @property
+    def _may_rent(self) -> bool:
+        """Whether there may be workers: none is rented for a session that only shows something."""
+        idle = runs_nothing(self._config) or self._settings.plan
+        return not (idle and isinstance(self._far_side(self._session).backend, Prices))
+
+    def _far_collectors(self) -> Collectors:
+        if self._collectors is None:
+            self._collectors = Collectors(
+                self._far_side(self._session),
+                required=self._settings.required,
+                say=lambda text: terminal.say(self._config, text),
+            )
+        return self._collectors
+
+    def _open(self, shape: Shape, paths: Sequence[Path]) -> Gatherer:
+        gatherer = self._far_collectors().open(shape, paths)
         self._files.update(dict.fromkeys(paths, gatherer))
         return gatherer
+
+    def _collector_of(self, path: Path, shapes: Iterable[Shape]) -> Shape:
+        """Choose who collects a file: the runner of its tests, where they all have the same.
+
+        Else it is one that sees all cards of its host. Where each worker has a host of its own, it
+        is the runner of some of them, or who has one card.
+        """
+        backend = self._far_side(self._session).backend
+        wanted = sorted(shapes, key=by_demand)
+        nobody = NO_SHAPE if backend.one_host else ONE_CARD
+        if not wanted or (backend.one_host and len(wanted) > 1):
+            return nobody
+        try:
+            shape = wanted[0] if self._fitting is None else self._fitting.fit(path, wanted[0])
+        except UsageError:
+            return nobody  # its tests say what they lack, if they are selected
+        capacity = backend.capacity
+        return nobody if capacity is not None and shape.count > capacity else shape
 
     # pytest's collection
 
@@ -115,28 +139,34 @@ class Gathering:
     def pytest_collect_file(self, file_path: Path) -> Any:
         """Put a file of the far side in the place of each collector that it has."""
         found = yield
-        if self._aside or file_path not in self._files:
+        if self._aside or not (file_path in self._files or file_path in self._nowhere):
             return found
         return [self._file(collector, number) for number, collector in enumerate(found)]
 
     def _file(self, collector: pytest.Collector, number: int) -> FarFile:
         file: FarFile = FarFile.from_parent(collector.parent, path=collector.path)
+        return self._equipped(file, number, type(collector).__name__)
+
+    def _equipped(self, file: FarFile, number: int, kind: str) -> FarFile:
         file.number = number
         file.children = []
         file.fetch = self._fetch
-        file.kind = type(collector).__name__
+        file.kind = kind
         return file
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
         """Wait for the tree of a file; have one collected there that can't be here."""
         report = yield
-        if self._refusal is not None:
-            raise self._refusal
+        if self.refusal is not None:
+            raise self.refusal
         if isinstance(collector, FarFile | FarClass):
             return report_of(collector) or report
         if self._is_lost(collector, report):
-            return self._rescue(collector, report)
+            if self._may_rent:
+                return self._rescue(collector, report)
+            self.unseen.append(collector.nodeid)
+            return pytest.CollectReport(report.nodeid, "passed", None, [])
         return report
 
     def _is_lost(self, collector: pytest.Collector, report: pytest.CollectReport) -> bool:
@@ -153,12 +183,13 @@ class Gathering:
     ) -> pytest.CollectReport:
         """Have the far side collect a file; keep what was said here, where it has no mark there."""
         try:
-            gatherer = self._open(NO_SHAPE, [collector.path])
+            shape = self._collector_of(collector.path, ())
+            gatherer = self._open(shape, [collector.path])
         except RemoteGpuError as error:
             raise pytest.UsageError(str(error)) from None
         file = self._file(collector, 0)
         self._grow(file)
-        gatherer.worker.send(orders.Finish())
+        self._far_collectors().let_go(gatherer)
         marked = any(shape_of(item, self._settings.aliases) for item in items_of(file))
         if file.outcome is None and (marked or self._settings.ship_all):
             return pytest.CollectReport(report.nodeid, "passed", None, list(file.children))
@@ -169,31 +200,40 @@ class Gathering:
         """Bring a file its tree; why the session can't go on is kept for where it can be said."""
         try:
             self._grow(file)
-        except pytest.UsageError as error:
-            self._refusal = error
+        except UsageError as error:
+            self.refusal = pytest.UsageError(str(error))
 
     def _grow(self, file: FarFile) -> None:
         """Wait for the tree of a file, and give it that.
 
-        :raises pytest.UsageError: where the far side can't serve this session.
+        :raises UsageError: where the far side can't serve this session.
         """
+        if file.path in self._nowhere:
+            file.outcome = nodes.Outcome("failed", to_text(self._nowhere[file.path]))
+            file.grown = True
+            return
         gatherer = self._files[file.path]
         path = file.nodeid.partition("::")[0]
         key = (path, file.number)
-        while key not in gatherer.trees and not gatherer.over:
-            self._pump()
-        tree = gatherer.trees.pop(key, None)
+        tree = self._far_collectors().tree(gatherer, *key)
         if tree is None:
-            file.outcome = nodes.Outcome("failed", to_text(self._why_not(gatherer, path)))
-            file.grown = True
-            return
-        try:
-            grow(file, tree)
-        except ProtocolError as error:
-            file.outcome = nodes.Outcome("failed", to_text(str(error)))
-            file.grown = True
+            why = gatherer.why_not(path, self._far_side(self._session).backend.name)
+            file.outcome = nodes.Outcome("failed", to_text(why))
+        else:
+            try:
+                self._keep(key, grow(file, self._merged(key, tree)))
+            except ProtocolError as error:
+                file.outcome = nodes.Outcome("failed", to_text(str(error)))
+        file.grown = True
         if file.outcome is not None and file.outcome.outcome == "failed":
             self._explain(file)
+
+    def _merged(self, _key: tuple[str, int], tree: nodes.Tree) -> nodes.Tree:
+        """Give what becomes of a tree before nodes are made of it."""
+        return tree
+
+    def _keep(self, key: tuple[str, int], made: list[Any]) -> None:
+        """Take note of the nodes of a tree, by their places."""
 
     def _explain(self, file: FarFile) -> None:
         """Say of files that an error misses, and that are here, why they did not travel."""
@@ -204,122 +244,6 @@ class Gathering:
             outcome = file.outcome
             text = "\n".join([text, *why])
             file.outcome = nodes.Outcome(outcome.outcome, to_text(text), outcome.crash)
-
-    def _why_not(self, gatherer: _Gatherer, path: str) -> str:
-        """Say why a file has no tree."""
-        for nodeid, text in gatherer.failures.items():
-            if not nodeid or nodeid == path or path.startswith(f"{nodeid}/"):
-                return text
-        why = gatherer.why or "it found no such file, or its hooks leave it out"
-        return f"the far side ({gatherer.worker.name}) did not collect {path}: {why}"
-
-    # news
-
-    def _pump(self) -> None:
-        """Take in what comes next.
-
-        :raises UsageError: where the far side can't serve this session.
-        """
-        far = self._far_side(self._session)
-        said = far.opened().next(TICK)
-        if said is None:
-            self._expire_silent(far)
-            return
-        gatherer = next((g for g in self._gatherers if g.worker is said.worker), None)
-        if gatherer is None:
-            return
-        try:
-            self._take(far, gatherer, said)
-        except (ProtocolError, RemoteGpuError) as error:
-            if isinstance(error, UsageError):
-                raise pytest.UsageError(str(error)) from None
-            self._drop(gatherer, f"it broke the protocol: {error}")
-
-    def _drop(self, gatherer: _Gatherer, why: str) -> None:
-        gatherer.why = why
-        gatherer.worker.send(orders.Stop(0.0))
-
-    def _expire_silent(self, far: FarSide) -> None:
-        now = time.monotonic()
-        for gatherer in self._gatherers:
-            worker = gatherer.worker
-            silent = worker.hello is None and far.backend.prompt
-            if silent and not gatherer.over and now - worker.started > SILENCE:
-                self._drop(gatherer, f"it said no hello within {SILENCE:.0f} s")
-
-    def _take(self, far: FarSide, gatherer: _Gatherer, said: Said) -> None:
-        if isinstance(said.what, Lost):
-            self._take_end(far, gatherer, said.what)
-        elif isinstance(said.what, Hello):
-            self._take_hello(far, said.what)
-            gatherer.kept.append(said)
-        elif isinstance(said.what, Notice):
-            gatherer.kept.append(said)
-        else:
-            kept = [event for event in said.what if not self._take_event(far, gatherer, event)]
-            if kept:
-                gatherer.kept.append(replace(said, what=kept, size=0))
-
-    def _take_hello(self, far: FarSide, hello: Hello) -> None:
-        wrong = differences(far.opened().hello, hello)
-        if self._settings.required and hello.pretend is not None:
-            wrong.append(f"--gpu-required: its {hello.pretend} GPUs are pretend ones")
-        if wrong:
-            raise UsageError(_refusal(far, "\n".join(wrong)))
-        far.meet(hello)
-
-    def _take_end(self, far: FarSide, gatherer: _Gatherer, lost: Lost) -> None:
-        if lost.kind == "usage" or (gatherer.worker.hello is None and not lost.hostile):
-            raise UsageError(_refusal(far, lost.reason or "it ended before it said hello"))
-        gatherer.why = gatherer.why or lost.reason or "it ended before it had collected"
-
-    def _take_event(self, far: FarSide, gatherer: _Gatherer, event: Any) -> bool:
-        """Take in what concerns collection; say whether the event did."""
-        match event:
-            case events.FileTree():
-                self._take_tree(gatherer, event)
-            case events.CollectFailed():
-                gatherer.failures[from_text(event.nodeid)] = from_text(event.text)
-            case events.StretchEnded():
-                gatherer.done = True
-            case events.StartFailed():
-                self._take_start_failure(far, gatherer, event)
-            case events.Need():
-                self._take_need(far, gatherer, event)
-            case events.Waiting():
-                if text := from_text(event.text):
-                    terminal.say(self._config, f"waiting to collect: {text}")
-            case events.Warned():
-                far.replayer.warn(event, "")
-            case _:
-                return False
-        return True
-
-    def _take_tree(self, gatherer: _Gatherer, event: events.FileTree) -> None:
-        key = (from_text(event.path), event.number)
-        parts = gatherer.parts[key]
-        if len(gatherer.parts) + len(gatherer.trees) > MOST_COLLECTORS * len(gatherer.files):
-            raise ProtocolError("it tells of more files than it was asked for")
-        parts += event.data
-        if len(parts) > nodes.LARGEST:
-            raise ProtocolError(f"the tree of {key[0]} has more than {nodes.LARGEST} bytes")
-        if event.last:
-            # a process that took over from one that had ended tells again: the first counts
-            gatherer.trees.setdefault(key, nodes.decode(bytes(gatherer.parts.pop(key))))
-
-    def _take_start_failure(
-        self, far: FarSide, gatherer: _Gatherer, event: events.StartFailed
-    ) -> None:
-        text = from_text(event.text).strip() or "it could not start and did not say why"
-        if event.usage:
-            raise UsageError(_refusal(far, "\n".join([text, *far.explain(text)])))
-        gatherer.why = text
-
-    def _take_need(self, far: FarSide, gatherer: _Gatherer, event: events.Need) -> None:
-        gatherer.needed.update(event.digests)
-        if max(gatherer.needed.values(), default=0) > MOST_ASKED:
-            raise ProtocolError("the same contents are asked for again and again")
-        far.supply(event.digests, gatherer.worker)
 
     # once pytest has selected
 
@@ -341,7 +265,21 @@ class Gathering:
         session.items[:] = [replaced.get(item, item) for item in session.items]  # type: ignore[call-overload]
 
     def _collect_here(self, item: FarItem) -> Any:
-        """Import a file after all; give its tests by their ids, or the report of the failure."""
+        """Import a file after all; give its tests by their ids, or the report of the failure.
+
+        Warnings that the far side has told of are not repeated.
+        """
+        with warnings.catch_warnings(record=True) as heard:
+            found = self._collect_anew(item)
+        told = self._far_side(self._session).replayer.is_told
+        for each in heard:
+            if not told(each):
+                warnings.warn_explicit(
+                    each.message, each.category, each.filename, each.lineno, source=each.source
+                )
+        return found
+
+    def _collect_anew(self, item: FarItem) -> Any:
         file = item.getparent(FarFile)
         assert file is not None
         above: Any = file.parent
@@ -364,22 +302,27 @@ class Gathering:
             else:
                 yield from self._tests(node.ihook.pytest_make_collect_report(collector=node))
 
-    def settle(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
-        """Hand on each worker that can run tests; let go of the others."""
+    @property
+    def beside(self) -> list[Shape]:
+        """The shapes of workers that have collected and run no test."""
+        return [] if self._collectors is None else self._collectors.beside
+
+    def assign(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
+        """Find out which workers run the tests of their shape, too."""
         files: dict[Shape, set[Path]] = defaultdict(set)
         for item, shape in zip(items, shapes, strict=True):
             if shape is not None:
                 files[shape].add(item.path)
-        for gatherer in self._gatherers:
-            while not gatherer.over:
-                self._pump()
-            shape = gatherer.worker.shape
-            serves = gatherer.done and shape in files and files[shape] <= gatherer.files
-            if serves and not gatherer.why:
-                self._far_side(self._session).hand_on(gatherer.worker, gatherer.kept)
-            elif not gatherer.why:
-                gatherer.worker.send(orders.Finish())
-        self._gatherers.clear()
+        if self._collectors is not None:
+            self._collectors.assign(files)
+
+    def settle(self) -> None:
+        """Hand on each worker that runs tests; let go of the others.
+
+        :raises UsageError: where the far side can't serve this session.
+        """
+        if self._collectors is not None:
+            self._collectors.settle()
 
 
 def _real(item: FarItem, found: Any) -> pytest.Item:
@@ -400,7 +343,3 @@ def _real(item: FarItem, found: Any) -> pytest.Item:
 def _folder(item: FarItem) -> pytest.Collector:
     file: Any = item.getparent(FarFile)
     return file.parent  # type: ignore[no-any-return]
-
-
-def _refusal(far: FarSide, text: str) -> str:
-    return f"the far side ({far.backend.name}) can't serve this session:\n{text}"

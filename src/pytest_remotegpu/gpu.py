@@ -13,9 +13,12 @@ from typing import Any, Final
 from pytest_remotegpu.errors import MarkerError
 
 __all__ = [
+    "LAUNCHERS",
     "MARK",
     "SIGNATURE",
+    "Given",
     "Shape",
+    "bind",
     "merge_arguments",
     "merge_marks",
     "parse_mark",
@@ -30,6 +33,15 @@ MOST_SECONDS: Final = 10**9
 OURS: Final = re.compile(r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|(PYTEST_)?REMOTEGPU.*", re.DOTALL)
 """Variables that a mark may not set, because the worker does."""
 
+LAUNCHERS: Final = ("torchrun", "mpirun")
+"""What can start the ranks of a test."""
+FOREIGN_LAUNCHERS: Final[Mapping[str, str]] = {
+    "spawn": "a test that starts its own processes needs no launcher: gpu(count=N)",
+    "srun": "srun is planned, and not built yet in this version",
+    "ray": "Ray is planned, and not built yet in this version",
+    "mpi": "write 'mpirun'",
+    "mpiexec": "write 'mpirun'",
+}
 SIGNATURE: Final = (
     "gpu(count=1, *, type=None, min_memory_gib=None, min_capability=None, launcher=None, "
     "gpus_per_rank=1, timeout=None, isolate=False, env=None)"
@@ -45,6 +57,8 @@ class Shape:
     :ivar min_memory_gib: what each card must have, in GiB; 0 for any.
     :ivar min_capability: the compute capability that each must have, such as 8.0; 0 for any.
     :ivar env: variables that its process is started with, sorted by name.
+    :ivar launcher: what starts the ranks of its tests; empty where each is run by one process.
+    :ivar ranks: how many of them there are, which share the GPUs out evenly; 0 for no launcher.
     """
 
     count: int = 1
@@ -52,9 +66,14 @@ class Shape:
     min_memory_gib: float = 0.0
     min_capability: float = 0.0
     env: tuple[tuple[str, str], ...] = ()
+    launcher: str = ""
+    ranks: int = 0
 
     def __str__(self) -> str:
         text = {0: "no GPU", 1: "1 GPU"}.get(self.count, f"{self.count} GPUs")
+        if self.launcher:
+            ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
+            text += f" by {ranks} of {self.launcher}"
         more = [" or ".join(self.type)] if self.type else []
         if self.min_memory_gib:
             more.append(f"at least {self.min_memory_gib:g} GiB")
@@ -152,6 +171,10 @@ def _variables_hint(value: Any) -> str:
     return ""
 
 
+def _launcher_hint(value: Any) -> str:
+    return FOREIGN_LAUNCHERS.get(value, "") if isinstance(value, str) else ""
+
+
 ARGUMENTS: Final[dict[str, Argument]] = {
     "count": Argument(f"a whole number from 1 to {MOST_GPUS}", _is_count, built=True),
     "type": Argument("a GPU name or a list of names", _is_type_or_types, _type_hint, built=True),
@@ -159,8 +182,13 @@ ARGUMENTS: Final[dict[str, Argument]] = {
     "min_capability": Argument(
         "a compute capability such as 8.0", _is_capability, _capability_hint, built=True
     ),
-    "launcher": Argument("the name of a launcher", lambda value: isinstance(value, str)),
-    "gpus_per_rank": Argument(f"a whole number from 1 to {MOST_GPUS}", _is_count),
+    "launcher": Argument(
+        f"the name of a launcher: {' or '.join(map(repr, LAUNCHERS))}",
+        lambda value: isinstance(value, str) and value in LAUNCHERS,
+        _launcher_hint,
+        built=True,
+    ),
+    "gpus_per_rank": Argument(f"a whole number from 1 to {MOST_GPUS}", _is_count, built=True),
     "timeout": Argument("a number of seconds above 0", _is_positive(MOST_SECONDS), built=True),
     "isolate": Argument("True or False", lambda value: isinstance(value, bool)),
     "env": Argument("a dict of variable names to text", _is_variables, _variables_hint, built=True),
@@ -202,6 +230,30 @@ def _check_argument(name: str, value: Any) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Given:
+    """What an alias takes over: the first argument, or the one of this name, of the mark itself."""
+
+    name: str
+
+
+def bind(
+    alias: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Give the arguments that an alias stands for.
+
+    :param args: of the mark that bears the alias' name. :param kwargs: likewise.
+    :raises MarkerError: where the mark lacks what the alias takes over.
+    """
+    found = dict(alias)
+    for name, value in alias.items():
+        if isinstance(value, Given):
+            if not args and value.name not in kwargs:
+                raise MarkerError(f"gpu({name}={value.name}) by an alias: the mark gives no value")
+            found[name] = args[0] if args else kwargs[value.name]
+    return found
+
+
 Marks = Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]
 
 
@@ -231,10 +283,20 @@ def merge_marks(marks: Marks) -> Shape:
     """
     merged = merge_arguments(marks)
     types = merged.get("type", ())
+    launcher, count = merged.get("launcher", ""), merged.get("count", 1)
+    each = merged.get("gpus_per_rank", 1)
+    if "gpus_per_rank" in merged and not launcher:
+        raise MarkerError(
+            f"gpu(gpus_per_rank={each}) needs a launcher, such as gpu({count}, launcher='torchrun')"
+        )
+    if count * each > MOST_GPUS:
+        raise MarkerError(f"gpu({count}, gpus_per_rank={each}) are {count * each} GPUs")
     return Shape(
-        count=merged.get("count", 1),
+        count=count * each,
         type=tuple(dict.fromkeys([types] if isinstance(types, str) else types)),
         min_memory_gib=float(merged.get("min_memory_gib", 0)),
         min_capability=float(merged.get("min_capability", 0)),
         env=tuple(sorted(merged.get("env", {}).items())),
+        launcher=launcher,
+        ranks=count if launcher else 0,
     )

@@ -132,7 +132,8 @@ class _Parameters:
 class FarItem(_Objectless, pytest.Item):
     """A test.
 
-    :ivar kind: the name of the class that it is of there. :ivar told: how many marks came with it;
+    :ivar kind: the name of the class that it is of there. :ivar told_name: its name there, which
+        hooks here may change. :ivar told: how many marks came with it;
         hooks here may have added others. :ivar cls: an empty class of the name of its own, by which
         pytest tells apart the tests of one and another; ``None`` where it is in none.
     """
@@ -140,11 +141,14 @@ class FarItem(_Objectless, pytest.Item):
     kind = "Function"
     cls: type | None = None
     told = 0
+    told_name = ""
     place: tuple[str, int | None, str] = ("", None, "")
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Give its place, as it was told."""
         path, lineno, domain = self.place
+        if domain.endswith(self.told_name):
+            domain = domain[: len(domain) - len(self.told_name)] + self.name
         return self.config.rootpath / path, lineno, domain
 
     def runtest(self) -> None:
@@ -161,14 +165,22 @@ class FarItem(_Objectless, pytest.Item):
 class FarError:
     """The error of a collection there, as pytest shows one of its own.
 
-    :ivar reprcrash: what the short summary is made of, where there is anything.
+    :param crash: path, line and message, where the error has any.
+    :ivar reprcrash: the same; the short summary is made of it.
     """
 
-    def __init__(self, outcome: nodes.Outcome) -> None:
-        self._text = from_text(outcome.text)
-        if outcome.crash is not None:
-            path, lineno, message = outcome.crash
-            self.reprcrash = _Crash(from_text(path), lineno, from_text(message))
+    def __init__(self, text: str, crash: tuple[str, int, str] | None = None) -> None:
+        self._text = text
+        self.crash = crash
+        if crash is not None:
+            self.reprcrash = _Crash(*crash)
+
+    @classmethod
+    def of(cls, outcome: nodes.Outcome) -> FarError:
+        """Make it of what was told."""
+        crash = outcome.crash
+        place = crash and (from_text(crash[0]), crash[1], from_text(crash[2]))
+        return cls(from_text(outcome.text), place)
 
     def __str__(self) -> str:
         return self._text
@@ -190,16 +202,17 @@ def report_of(collector: FarFile | FarClass) -> pytest.CollectReport | None:
     outcome = collector.outcome
     if outcome is None:
         return None
-    longrepr: Any = FarError(outcome)
+    longrepr: Any = FarError.of(outcome)
     if outcome.outcome == "skipped" and outcome.crash is not None:
         path, lineno, reason = outcome.crash
         longrepr = (from_text(path), lineno, from_text(reason))
     return pytest.CollectReport(collector.nodeid, outcome.outcome, longrepr, [])
 
 
-def grow(file: FarFile, tree: nodes.Tree) -> None:
+def grow(file: FarFile, tree: nodes.Tree) -> list[Any]:
     """Give a file the classes and tests of its tree.
 
+    :return: the nodes by their places.
     :raises ProtocolError: where pytest can't have such nodes.
     """
     marks = [_mark(mark) for mark in tree.marks]
@@ -207,10 +220,12 @@ def grow(file: FarFile, tree: nodes.Tree) -> None:
     _equip(file, tree.nodes[0], marks)
     for node in tree.nodes[1:]:
         parent = made[node.parent]
+        _check_id(from_text(node.nodeid), file)
         child = _make(parent, node, marks)
         made.append(child)
         parent.children.append(child)
     file.grown = True
+    return made
 
 
 def _mark(mark: nodes.Mark) -> pytest.MarkDecorator:
@@ -229,10 +244,17 @@ def _mark(mark: nodes.Mark) -> pytest.MarkDecorator:
     return generated.with_args(*args, **mark.kwargs)
 
 
+def _check_id(nodeid: str, file: FarFile) -> None:
+    """See that an id is one of this file's, so that nothing is said of tests of others.
+
+    :raises ProtocolError: where not.
+    """
+    if "::()" in nodeid or not nodeid.startswith(f"{file.nodeid.partition('::')[0]}::"):
+        raise ProtocolError(f"a node of {file.nodeid} has the id {nodeid!r} on the far side")
+
+
 def _make(parent: Any, node: nodes.Node, marks: list[pytest.MarkDecorator]) -> Any:
     name, nodeid = from_text(node.name), from_text(node.nodeid)
-    if "::()" in nodeid or not nodeid:
-        raise ProtocolError(f"a node of the far side has the id {nodeid!r}")
     plain = nodeid == f"{parent.nodeid}::{name}" and "[" not in name
     own = {} if plain else {"nodeid": nodeid}  # pytest knows parameters by the text of an id
     kind: Any = FarClass if node.location is None else FarItem
@@ -267,6 +289,7 @@ def _equip_item(
 ) -> None:
     item.place = (from_text(location[0]), location[1], from_text(location[2]))
     item.told = len(item.own_markers)
+    item.told_name = item.name
     if node.originalname is not None:
         item.originalname = from_text(node.originalname)
     if node.fixturenames is not None:

@@ -14,9 +14,24 @@ from typing import Final
 
 from pytest_remotegpu import environment
 
-__all__ = ["of_session", "with_own"]
+__all__ = ["beside_interpreter", "of_session", "with_own"]
 
 VARIABLE: Final = "PYTHONPATH"
+
+
+def beside_interpreter(path: Sequence[str]) -> list[str]:
+    """Give the entries of an import path that would be there with another interpreter, too.
+
+    Left out are the library of this one, and what is installed for it.
+    """
+    library = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    archive = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+    return [
+        entry
+        for entry in path
+        if not {"site-packages", "dist-packages", archive} & set(Path(entry).parts)
+        and not any(Path(entry).is_relative_to(folder) for folder in library)
+    ]
 
 
 def of_session(path: Sequence[str], roots: Sequence[Path]) -> tuple[list[str], list[str]]:

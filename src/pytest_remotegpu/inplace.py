@@ -19,7 +19,7 @@ import pytest
 from pytest_remotegpu import cards, gpu
 from pytest_remotegpu.errors import MarkerError, UsageError
 from pytest_remotegpu.outputs import clear, folder_name, in_the_way
-from pytest_remotegpu.selection import own_marker, shape_of
+from pytest_remotegpu.selection import own_marker, runs_nothing, shape_of
 from pytest_remotegpu.summary import RunSummary
 
 __all__ = [
@@ -31,14 +31,16 @@ __all__ = [
     "gpu_of",
     "has_run",
     "judge",
+    "rank_of",
     "require_gpu",
 ]
 
 NAME = "remotegpu-inplace"
 RUNNER = "remotegpu-runner"
-GPUS, VARIABLES = "GPUs", "variables"
+GPUS, VARIABLES, RANKS = "GPUs", "variables", "ranks"
 """What a host may lack, and for each the way to run what it can't."""
-WAYS = {GPUS: "--remote=SPEC", VARIABLES: "--remote=local"}
+WAYS = {GPUS: "--remote=SPEC", VARIABLES: "--remote=local", RANKS: "--remote=local"}
+RANK, WORLD = "RANK", "WORLD_SIZE"
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def holds_context() -> bool:
 
 def require_gpu(session: pytest.Session, ran: int) -> None:
     """Fail a session that would pass although ``ran``, the tests that used a GPU, is 0."""
-    if ran or session.exitstatus != pytest.ExitCode.OK or session.config.option.collectonly:
+    if ran or session.exitstatus != pytest.ExitCode.OK or runs_nothing(session.config):
         return
     session.exitstatus = pytest.ExitCode.TESTS_FAILED
     reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -198,6 +200,8 @@ class Host:
         enough = self._misses(shape)
         if enough is not None:
             return GPUS, f"this host shows {self._shown()}{self._hidden}{enough}"
+        if shape.launcher and self._environ.get(WORLD) != str(shape.ranks):
+            return RANKS, f"this process is none of {shape.ranks} ranks"
         unset = [name for name, value in shape.env if self._environ.get(name) != value]
         if unset:
             return VARIABLES, f"this process has another {', '.join(unset)}, or none"
@@ -272,6 +276,8 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
     runner: Any = request.config.pluginmanager.get_plugin(RUNNER)
     if runner is not None:
         folder = Path(runner.site.artifacts, str(runner.current))
+        if runner.site.rank >= 0:
+            folder /= f"rank{runner.site.rank}"
     else:
         root = artifacts_root(
             request.config, getattr(request.config.option, "remote_artifacts", None)
@@ -288,6 +294,16 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
+def rank_of(request: pytest.FixtureRequest) -> tuple[int, int]:
+    """Give the number of this process among those that run the test, and how many these are."""
+    runner: Any = request.config.pluginmanager.get_plugin(RUNNER)
+    if runner is not None:
+        launch = runner.order.launch
+        return (runner.site.rank, launch.ranks) if launch is not None else (0, 1)
+    rank, world = os.environ.get(RANK, ""), os.environ.get(WORLD, "")
+    return (int(rank), int(world)) if rank.isdecimal() and world.isdecimal() else (0, 1)
+
+
 def gpu_of(request: pytest.FixtureRequest) -> Gpus:
     """Describe the requesting test's GPUs; imports torch."""
     try:
@@ -295,7 +311,8 @@ def gpu_of(request: pytest.FixtureRequest) -> Gpus:
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     runner: Any = request.config.pluginmanager.get_plugin(RUNNER)
-    count = runner.order.gpus if runner is not None else shape.count
+    rank, world = rank_of(request) if shape.launcher else (0, 1)
+    count = (runner.order.gpus if runner is not None else shape.count) // world
     if count == 0:
         pytest.fail(
             "the gpu fixtures are for tests with the gpu mark, which this one has not",
@@ -306,10 +323,12 @@ def gpu_of(request: pytest.FixtureRequest) -> Gpus:
     )
     if runner is not None and runner.site.pretend is not None:
         return Gpus("pretend", count, None, tuple(torch.device("cpu") for _ in range(count)))
-    if torch.cuda.device_count() < count:
+    places = range(rank * count, (rank + 1) * count)
+    if torch.cuda.device_count() < places.stop:
         pytest.fail(
-            f"{count} GPUs were promised and torch sees {torch.cuda.device_count()}", pytrace=False
+            f"{places.stop} GPUs were promised and torch sees {torch.cuda.device_count()}",
+            pytrace=False,
         )
-    first = torch.cuda.get_device_properties(0)
-    devices = tuple(torch.device("cuda", index) for index in range(count))
+    first = torch.cuda.get_device_properties(places.start)
+    devices = tuple(torch.device("cuda", index) for index in places)
     return Gpus(first.name, count, first.total_memory, devices)

@@ -17,10 +17,11 @@ from pytest_remotegpu.far import TICK, FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.news import REFUSAL, UNLOADABLE
 from pytest_remotegpu.pool import Serves
+from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.stretch import NOTHING_FOLLOWS, Following
 
-__all__ = ["OneByOne"]
+__all__ = ["Answer", "OneByOne", "Outermost"]
 
 GRACE: Final = 4.0
 """Seconds for tear-downs after Ctrl-C: pytest-xdist ends its processes a second time after five."""
@@ -127,3 +128,30 @@ class OneByOne:
     def interrupt(self) -> None:
         """After Ctrl-C: let the far side tear down within its grace."""
         self._far.interrupt(GRACE, replay=False)
+
+
+class Outermost:
+    """Has a test run far away before any other plugin sees it run here."""
+
+    def __init__(self, one: OneByOne) -> None:
+        self._one = one
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Iterator[None]:
+        """Wait for the verdict, then let it be shown as any test's."""
+        with self._one.protocol(item, nextitem):
+            return (yield)
+
+
+class Answer:
+    """Answers for a shipped test before a conftest of a folder could run it here."""
+
+    def __init__(self, replayer: Replayer) -> None:
+        self._replayer = replayer
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Replay what came back for the test at hand."""
+        return self._replayer.answer(item)

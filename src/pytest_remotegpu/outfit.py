@@ -5,19 +5,21 @@ Reads pytest's configuration and asks its hooks; knows no backend, and makes no 
 
 from __future__ import annotations
 
+import functools
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from packaging.utils import canonicalize_name
 
-from pytest_remotegpu import recipe as recipes
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import UsageError
+
+if TYPE_CHECKING:  # where nothing asks for a recipe, nobody waits for the readers of project files
+    from pytest_remotegpu import recipe as recipes
 
 __all__ = ["KEPT", "Outfit"]
 
@@ -32,6 +34,8 @@ MOST_PLUGINS: Final = 8
 
 def here() -> recipes.Here:
     """Describe this side."""
+    from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
+
     try:
         package, needs = version(OURS), tuple(requires(OURS) or ())
     except PackageNotFoundError:
@@ -53,11 +57,19 @@ class Outfit:
     ) -> None:
         self._config = config
         self._settings = settings
-        self._declared = recipes.declare(
-            settings.requirements, settings.image, settings.secrets, settings.volumes
-        )
         self._read: recipes.Recipe | None = None
         self._whole: recipes.Recipe | None = None
+        if any((settings.requirements, settings.image, settings.secrets, settings.volumes)):
+            self._check_declared(environ)
+
+    @functools.cached_property
+    def _declared(self) -> recipes.Declared:
+        from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
+
+        given = self._settings
+        return recipes.declare(given.requirements, given.image, given.secrets, given.volumes)
+
+    def _check_declared(self, environ: Mapping[str, str]) -> None:
         for name in self._declared.local_secrets:
             if name not in environ:
                 raise UsageError(
@@ -75,6 +87,8 @@ class Outfit:
 
         :raises UsageError: where they can't be meant, or can't work with this side's versions.
         """
+        from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
+
         if self._read is None:
             root = self._config.rootpath
             found = recipes.read(root, self._declared, here(), self._settings.preload)
@@ -87,6 +101,8 @@ class Outfit:
 
         :raises UsageError: as :meth:`check`, and where the hook gives something else.
         """
+        from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
+
         if self._whole is None:
             image = recipes.Image(self._config.rootpath)
             given = self._asked(image)
@@ -133,6 +149,8 @@ class Outfit:
         :raises UsageError: where making it anew rents a card, and the user has set a limit to the
             cost, which nothing here could keep then.
         """
+        from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
+
         recipe = self.recipe()
         reasons = recipes.why(self._kept().get(provider), recipes.to_plain(recipe, more))
         for what in _rented(recipe) if reasons and self._settings.max_cost else ():
@@ -144,6 +162,8 @@ class Outfit:
 
     def keep(self, provider: str, more: Mapping[str, str]) -> None:
         """Remember the recipe as one whose environment is there."""
+        from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
+
         cache: Any = getattr(self._config, "cache", None)
         if cache is not None and self._whole is not None:
             plain = recipes.to_plain(self._whole, more)
@@ -159,6 +179,10 @@ class Outfit:
 
         Where nothing is known of what requirements pull in, those are not told apart.
         """
+        from packaging.utils import canonicalize_name  # noqa: PLC0415 -- see the top
+
+        from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
+
         if not found.uv and not found.files.lines and not found.own:
             return ()
         names = {canonicalize_name(name) for name in recipes.names(found)}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from pytest_remotegpu import gpu
+from pytest_remotegpu import gpu, launchers
 from pytest_remotegpu.config import Setting
 from pytest_remotegpu.gpu import Shape
 
@@ -25,7 +25,6 @@ FOREIGN = (
     "requires_gpu",
     "cuda",
     "hpc",
-    "torch_dist",
 )
 """Markers in use elsewhere for what ``gpu`` says here."""
 
@@ -76,11 +75,18 @@ def near_misses(names: Iterable[str], known: Iterable[str]) -> list[str]:
     lines = []
     for name in sorted(set(names)):
         close = difflib.get_close_matches(name.lower(), known, 1, 0.75)
-        if name in FOREIGN:
+        if name in known:
+            continue
+        if name in launchers.SUGGESTED:
+            lines.append(
+                f"marker {name!r} ships nothing; remotegpu_aliases can say: "
+                f"{launchers.SUGGESTED[name]}"
+            )
+        elif name in FOREIGN:
             lines.append(
                 f"marker {name!r} ships nothing; remotegpu_aliases can say: {name} = {gpu.MARK}"
             )
-        elif close and name not in known:
+        elif close:
             lines.append(f"marker {name!r} ships nothing; did you mean {close[0]!r}?")
     return lines
 

@@ -6,9 +6,11 @@ pays nothing for it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,7 +141,9 @@ def pytest_load_initial_conftests(
     )
     early_config.stash[START] = start
     _forget_value(early_config.known_args_namespace, args)
-    result = yield
+    there = _leaves_conftests(early_config, args)
+    with _watched(early_config, args):
+        result = yield
     used = {arg.partition("=")[0] for arg in map(str, args)}
     shows_help = bool(used & {"--help", "-h"})
     group = parser.getgroup("remotegpu")
@@ -149,7 +153,53 @@ def pytest_load_initial_conftests(
                 {"action": "store_true"} if metavar is None else {"metavar": metavar}
             )
             group.addoption(option, dest=dest, help=text, default=None, **kind)
+    if there:
+        from pytest_remotegpu import conftests
+
+        conftests.leave_out(early_config, parser, args)
     return result
+
+
+def _leaves_conftests(config: pytest.Config, args: list[str]) -> bool:
+    """Load no conftest here where the far side is to load them; say whether that is so."""
+    if str(config.getini("remotegpu_conftest") or "").strip() != "far" or INSIDE in os.environ:
+        return False
+    from pytest_remotegpu import conftests
+
+    known = config.known_args_namespace
+    if not conftests.is_asked(config, args, os.environ) or known.help or known.version:
+        return False
+    known.noconftest = True
+    return True
+
+
+@contextlib.contextmanager
+def _watched(config: pytest.Config, args: list[str]) -> Iterator[None]:
+    """See what initial conftests cost that import torch, and help where one can't be imported."""
+    before, began, memory = "torch" in sys.modules, time.monotonic(), _peak()
+    try:
+        yield
+    except Exception as error:
+        from pytest_remotegpu import conftests
+
+        if conftests.is_asked(config, args, os.environ):
+            conftests.hint(error)
+        raise
+    if not before and "torch" in sys.modules and INSIDE not in os.environ:
+        from pytest_remotegpu import conftests
+
+        spent = time.monotonic() - began, _peak() - memory
+        config.stash[conftests.COST] = conftests.cost(config.pluginmanager, *spent)
+
+
+def _peak() -> float:
+    """Give the most memory that this process has had, in MiB; 0 where that can't be had."""
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return 0.0
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage / 2**20 if sys.platform == "darwin" else usage / 2**10
 
 
 def _forget_value(known: Any, args: list[str]) -> None:
@@ -159,9 +209,15 @@ def _forget_value(known: Any, args: list[str]) -> None:
     """
     paths = getattr(known, "file_or_dir", None)
     for word, value in itertools.pairwise(map(str, args)):
-        is_path = Path(value.partition("::")[0]).exists()
-        if word == "--remote" and paths and value in paths and not is_path:
+        if word == "--remote" and paths and value in paths and not _is_path(value):
             paths.remove(value)
+
+
+def _is_path(argument: str) -> bool:
+    try:
+        return Path(argument.partition("::")[0]).exists()
+    except (OSError, ValueError):  # too long for a name, or with a character that none has
+        return False
 
 
 def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str | None) -> bool:
@@ -336,3 +392,27 @@ def gpu_devices(gpu: Any) -> Any:
 def gpu_device(gpu_devices: Any) -> Any:
     """The first ``torch.device`` that this test was given."""
     return gpu_devices[0]
+
+
+@pytest.fixture
+def rank(request: pytest.FixtureRequest) -> int:
+    """The number of this process among the ranks of the test; 0 where it runs alone."""
+    from pytest_remotegpu import inplace
+
+    return inplace.rank_of(request)[0]
+
+
+@pytest.fixture
+def world_size(request: pytest.FixtureRequest) -> int:
+    """How many processes run the test together; 1 where it runs alone."""
+    from pytest_remotegpu import inplace
+
+    return inplace.rank_of(request)[1]
+
+
+@pytest.fixture
+def rank_group(request: pytest.FixtureRequest) -> Any:
+    """The ``torch.distributed`` group of all ranks of this test, shared with tests beside it."""
+    from pytest_remotegpu import groups
+
+    return groups.rank_group(request)

@@ -127,11 +127,22 @@ def document(
         "phases": phases,
         "tests": [test.plain(files.get(folder_name(test.id), [])) for test in tests],
         "artifacts_dir": summary.artifacts_dir or None,
+        "left_running": _left(summary),
         "sent": {"files": summary.sent_files, "bytes": summary.sent_bytes},
         "causes": list(summary.causes),
         "notes": list(summary.notes),
         **summary.more,
     }
+
+
+def _left(summary: RunSummary) -> list[dict[str, Any]] | None:
+    """List the machines that are still there; ``None`` where there is nothing to know."""
+    if summary.left is None or not summary.workers:
+        return None
+    return [
+        {"name": of, "machine": machine, "until": until, "confirmed": sure}
+        for of, machine, until, sure in summary.left
+    ]
 
 
 def _backend(name: str, summary: RunSummary) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.record import Entry
 from pytest_remotegpu.reports import BILLED, RERUN
+from pytest_remotegpu.selection import runs_nothing
 from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["Recorder"]
@@ -53,7 +54,7 @@ class Recorder:
     @property
     def _idle(self) -> bool:
         """Whether this session runs nothing, so that an earlier one's file is left alone."""
-        return bool(self._config.option.collectonly or self._settings.plan)
+        return self._settings.plan or runs_nothing(self._config)
 
     # what is said
 

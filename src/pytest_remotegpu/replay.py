@@ -204,13 +204,20 @@ class Replayer:
         """Remember a warning of this side's own collection, which the far side's would repeat."""
         self._is_new(message)
 
+    def is_told(self, message: Any) -> bool:
+        """Say whether a warning has been shown already that is not of a test."""
+        return _warning_key(message) in self._warnings
+
     def _is_new(self, message: Any) -> bool:
-        name, text = message.category.__name__, str(message.message)
-        key = (name, text, str(message.filename), str(message.lineno))
-        if key in self._warnings or len(self._warnings) > MOST_WARNINGS:
+        if self.is_told(message) or len(self._warnings) > MOST_WARNINGS:
             return False
-        self._warnings.add(key)
+        self._warnings.add(_warning_key(message))
         return True
+
+
+def _warning_key(message: Any) -> tuple[str, str, str, str]:
+    name, text = message.category.__name__, str(message.message)
+    return name, text, str(message.filename), str(message.lineno)
 
 
 @contextlib.contextmanager

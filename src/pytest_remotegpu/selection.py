@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_remotegpu import gpu, plan
+from pytest_remotegpu import gpu, launchers, plan
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import MarkerError, UsageError
 from pytest_remotegpu.gpu import Shape
@@ -21,12 +21,24 @@ if TYPE_CHECKING:  # not loaded where nothing is shipped
     from pytest_remotegpu.backends.base import Checks
     from pytest_remotegpu.classify.needing import Need
 
-__all__ = ["Fitting", "near_misses", "own_marker", "shape_of", "shapes_of", "timeouts_of"]
+__all__ = [
+    "Fitting",
+    "near_misses",
+    "own_marker",
+    "runs_nothing",
+    "shape_of",
+    "shapes_of",
+    "timeouts_of",
+]
 
 MOST_ERRORS = 10
 FLASH: Final = "flash_attn"
 FLASH_CAPABILITY: Final = 8.0
 """Of Ampere, the first cards that FlashAttention-2 runs on (https://github.com/Dao-AILab/flash-attention)."""
+SHOWING: Final = (
+    "collectonly", "setupplan", "showfixtures", "show_fixtures_per_test", "cacheshow",
+)  # fmt: skip
+"""Values of pytest's options with which a session only shows something."""
 OWN_LINE = f"{gpu.SIGNATURE}: run this test where GPUs are; see pytest-remotegpu"
 
 
@@ -46,11 +58,15 @@ def _marks_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> li
     """Give the arguments of a test's marks, nearest first.
 
     Those of its parameters are the nearest; pytest itself gives them after those of the function.
+
+    :raises MarkerError: for a mark that lacks what its alias takes over.
     """
     callspec: Any = getattr(item, "callspec", None)
     of_parameters = () if callspec is None else callspec.marks
     return [
-        (mark.args, mark.kwargs) if mark.name == gpu.MARK else ((), aliases[mark.name])
+        (mark.args, mark.kwargs)
+        if mark.name == gpu.MARK
+        else ((), gpu.bind(aliases[mark.name], mark.args, mark.kwargs))
         for mark in (*of_parameters, *item.iter_markers())
         if mark.name == gpu.MARK or mark.name in aliases
     ]
@@ -86,9 +102,12 @@ def shapes_of(
     """
     shapes: list[Shape | None] = []
     errors: list[str] = []
+    pairs = Pairs(items[0].config) if items else None
     for item in items:
         try:
             shape = shape_of(item, settings.aliases)
+            if shape is not None and shape.launcher and pairs is not None:
+                pairs.check(item, shape.launcher)
         except MarkerError as error:
             errors.append(f"{item.nodeid}: {error}")
             shape = None
@@ -136,6 +155,39 @@ def _report(errors: list[str], *, own: bool) -> str:
             "its tests another marker and name that in the ini option remotegpu_aliases"
         )
     return "\n".join(lines)
+
+
+class Pairs:
+    """Looks whether launchers can start what they are to start.
+
+    :param config: of the session, whose folders are looked through.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._modules: dict[Path, list[str]] = {}
+
+    def check(self, item: pytest.Item, launcher: str) -> None:
+        """Look at one test.
+
+        :raises MarkerError: where it is of a framework that another launcher has to start.
+        """
+        if item.path not in self._modules:
+            self._modules[item.path] = self._imported(item.path)
+        marks = [mark.name for mark in item.iter_markers()]
+        why = launchers.refusal(launcher, marks, self._modules[item.path])
+        if why:
+            raise MarkerError(why)
+
+    def _imported(self, path: Path) -> list[str]:
+        from pytest_remotegpu.candidates import folders_of  # noqa: PLC0415 -- see the top
+        from pytest_remotegpu.classify.needing import Needing  # noqa: PLC0415 -- see the top
+
+        found = []
+        for module in filter(None, (each.module for each in launchers.FRAMEWORKS)):
+            need = Needing(module, self._config.rootpath, folders_of(self._config)).of(path)
+            found += [module] if need is not None and need.sure else []
+        return found
 
 
 class Fitting:
@@ -205,3 +257,8 @@ def near_misses(
         for mark in item.iter_markers()
     }
     return plan.near_misses(names, [gpu.MARK, *settings.aliases])
+
+
+def runs_nothing(config: pytest.Config) -> bool:
+    """Say whether a session neither sets up nor runs a test, and only shows what there is."""
+    return any(getattr(config.option, name, None) for name in SHOWING)

@@ -5,7 +5,6 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import secrets
@@ -22,7 +21,6 @@ import pytest
 from pytest_remotegpu import (
     audience,
     covered,
-    editables,
     environment,
     importpath,
     lacking,
@@ -37,10 +35,8 @@ from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.editors import REPORTERS, asks_comparisons
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.further import Further, sendable
-from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
-from pytest_remotegpu.recipe import local_secrets
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.trees import Sent
 
@@ -150,7 +146,7 @@ class Shipping:
         if not self._ships_tree or self.snapshot is not None:
             return
         asked = self._settings
-        rules = snapshot.Rules(asked.include, asked.exclude, asked.max_upload)
+        rules = trees.rules(asked, self._config.rootpath, self.start.cwd)
         if asked.rev:
             self._revision = trees.Revision(self._config.rootpath, asked.rev)
             self.snapshot = self._revision.take(rules)
@@ -172,6 +168,8 @@ class Shipping:
         :param left: bytes that they may have.
         :raises UsageError: where they have more.
         """
+        from pytest_remotegpu import editables  # noqa: PLC0415 -- only where files are sent
+
         root, path = self._config.rootpath, self.start.path
         installed = editables.find(importlib.metadata.distributions(), path)
         modules = {
@@ -180,7 +178,7 @@ class Shipping:
             if isinstance(file := getattr(module, "__dict__", {}).get("__file__"), str)
         }
         served = environment.redirected(sys.meta_path, sys.modules)
-        found = editables.needed(installed, root, modules.values(), _requires)
+        found = editables.needed(installed, root, modules.values(), editables.requires)
         sent, notes = sendable(found, root, path, served, modules)
         self.notes += notes
         self.further.take(sent, left, self._memory, self._revision_of)
@@ -258,10 +256,17 @@ class Shipping:
         """Give the variables for the far side, as hooks have left them."""
         variables = dict(self.start.environ)
         if self._ships_tree:
-            names = (*self._settings.env, *local_secrets(self._settings.secrets))
-            variables = environment.passed_on(variables, names)
+            variables = environment.passed_on(variables, self._names())
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
+
+    def _names(self) -> Iterator[str]:
+        """Name the variables that the far side gets."""
+        yield from self._settings.env
+        if self._settings.secrets:
+            from pytest_remotegpu.recipe import local_secrets  # noqa: PLC0415 -- few have secrets
+
+            yield from local_secrets(self._settings.secrets)
 
     def meet(self, hello: Hello, *, made: bool) -> None:
         """Learn what a far side has, and whether its environment is made for us."""
@@ -330,8 +335,7 @@ class Shipping:
             "ids": ids,
         }
         self._config.hook.pytest_remotegpu_order(config=self._config, order=draft)
-        here = not self._ships_tree
-        root = self._config.rootpath
+        here, root = not self._ships_tree, self._config.rootpath
         return orders.Order(
             worker=worker.name,
             nonce=worker.nonce,
@@ -350,10 +354,11 @@ class Shipping:
             max_artifact=self._settings.max_artifact,
             payload=self._payload(list(ids)),
             run=run,
-            needs=_needs(worker.shape, named=self._names_cards),
+            needs=orders.Needs.of(worker.shape, named=self._names_cards),
             limits=self._limits(tests),
             further=self.further.announce(socket.gethostname()),
             collects=files is not None,
+            launch=orders.Launch.of(worker.shape),
         )
 
     def _tree(self, taken: snapshot.Snapshot) -> orders.Tree:
@@ -383,18 +388,19 @@ class Shipping:
         self, args: list[str], files: list[str], workers: int, *, by_id: bool
     ) -> orders.Options:
         """Say how the far session is to be: as this one, where a user could see the difference."""
-        here = not self._ships_tree
-        path = self.start.path
+        config = self._config
         return orders.Options(
             args=args,
             argv=self.start.argv,
             files=files,
-            keep_args=by_id and any("::" in arg for arg in self._config.args),
-            sys_path=path if here else self._import_path(),
-            whole_path=here,
+            keep_args=bool(config.option.pyargs)
+            or (by_id and any("::" in arg for arg in config.args)),
+            roots=not by_id and self._settings.conftest_far,
+            sys_path=self._import_path(),
+            whole_path=not self._ships_tree and not self._settings.python,
             umask=_umask(),
-            color="yes" if audience.markup(self._config) else "no",
-            width=audience.width(self._config),
+            color="yes" if audience.markup(config) else "no",
+            width=audience.width(config),
             live=self.shows_live,
             log_level=audience.log_level(self._config),
             junit="" if self.sender.worker else audience.junit_family(self._config),
@@ -413,7 +419,13 @@ class Shipping:
         return asked
 
     def _import_path(self) -> list[str]:
-        """Give the entries of the import path in what is sent, those of editable installs too."""
+        """Give the entries of the import path in what is sent, those of editable installs too.
+
+        Where nothing is sent, these are all, or those that are not this interpreter's own.
+        """
+        if not self._ships_tree:
+            path = self.start.path
+            return importpath.beside_interpreter(path) if self._settings.python else path
         found, odd = importpath.of_session(self.start.path, self._roots())
         self.notes += [
             f"module {name!r} is installed here by an import hook from a folder of another name;"
@@ -469,21 +481,6 @@ class Shipping:
             same = before == value if _is_plain(before) and _is_plain(value) else before is value
             if name not in OURS and not same:
                 yield name, value
-
-
-def _requires(name: str) -> list[str] | None:
-    """Give the requirements of an installed package; ``None`` where it is not installed."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError, *editables.BROKEN):
-        return importlib.metadata.requires(name)
-    return None
-
-
-def _needs(shape: Shape, *, named: bool) -> orders.Needs:
-    return orders.Needs(
-        type=list(shape.type) if named else [],
-        min_memory_gib=shape.min_memory_gib,
-        min_capability=shape.min_capability,
-    )
 
 
 def _is_plain(value: Any) -> bool:

@@ -22,6 +22,7 @@ from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.reports import BILLED, Shipped
+from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["ENDING", "Spending", "forecast"]
 
@@ -81,6 +82,7 @@ class Spending:
     :param records: whether reports are to say what was charged.
     :param clock: gives the seconds by which workers are opened and ended.
     :ivar worst: the most that all processes were said to cost; ``None`` where nobody knows.
+    :ivar dearest: the tests that were charged most: USD, seconds, id.
     :ivar gone: seconds of the run limit that are gone before the first worker: what dead processes
         in whose place this one has come may have had, the ends of their workers included.
     """
@@ -112,6 +114,7 @@ class Spending:
         self._earlier = 0.0
         self._lock = threading.Lock()
         self.worst: float | None = None
+        self.dearest: list[tuple[float, float, str]] = []
         self.gone = 0.0
 
     # what happens
@@ -183,6 +186,8 @@ class Spending:
             return
         seconds = bill.take(max(span, test.seconds) if test.verdict else test.seconds, now)
         price = None if bill.rate is None else bill.rate.usd(seconds)
+        if price:
+            self.dearest = cost.dearest([*self.dearest, (price, seconds, test.item.nodeid)])
         for report in test.reports:
             if price is not None:
                 report.user_properties.append(("remotegpu_cost_usd", round(price, 9)))
@@ -313,6 +318,19 @@ class Spending:
         self._over.set()
         now = self._clock()
         return [bill.close(now, self._began) for bill in self._up_to_date()]
+
+    def conclude(self, summary: RunSummary) -> None:
+        """Let the cap be, and put all that was spent into a summary."""
+        summary.workers = self.close()
+        summary.charged(self.dearest)
+        summary.rents = self.rents
+
+    def so_far(self) -> tuple[list[WorkerCost], list[str]]:
+        """Make the bills as if all workers ended now, and name those that have not ended."""
+        now = self._clock()
+        bills = self._up_to_date()
+        living = [bill.name for bill in bills if bill.ended is None]
+        return [bill.close(now, self._began) for bill in bills], living
 
     @property
     def rents(self) -> bool:

@@ -88,6 +88,7 @@ class RunSummary:
     :ivar verdicts: how many tests came to a ``crash``, a ``timeout``, to nothing for want of a far
         side (``infra``) or for a limit of the run (``budget``); the others have their own outcome.
     :ivar workers: what each worker has cost, once it is gone.
+    :ivar dearest: the tests that were charged most: USD, seconds, id.
     :ivar rents: whether workers are paid for, be the price known or not.
     :ivar worst: the most that the run was expected to cost, in USD; ``None`` where nobody knew.
     :ivar more: what else the run as data is to hold, by its key there; values that JSON can carry.
@@ -115,6 +116,7 @@ class RunSummary:
     leaks: list[tuple[int, str]] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
     workers: list[WorkerCost] = field(default_factory=list)
+    dearest: list[tuple[float, float, str]] = field(default_factory=list)
     rents: bool = False
     worst: float | None = None
     more: dict[str, Any] = field(default_factory=dict)
@@ -145,6 +147,10 @@ class RunSummary:
     def _leak(self, found: Iterable[tuple[int, str]]) -> None:
         large = [leak for leak in (*self.leaks, *found) if leak[0] > LEAST_LEAK]
         self.leaks = sorted(large, reverse=True)[:MOST_LEAKS]
+
+    def charged(self, found: Iterable[tuple[float, float, str]]) -> None:
+        """Keep the dearest of these tests: USD, seconds, id."""
+        self.dearest = cost.dearest([*self.dearest, *found])
 
     def came_to(self, verdict: str, number: int = 1) -> None:
         """Count tests whose outcome is not their own; an empty verdict counts for nothing."""
@@ -196,7 +202,9 @@ class RunSummary:
         phases = [Phase(**phase) for phase in data["phases"]]
         workers = [WorkerCost.from_plain(each, _shape(each["shape"])) for each in data["workers"]]
         shapes = {part.shape: part for part in parts}
-        return cls(**{**data, "shapes": shapes, "phases": phases, "workers": workers})
+        dearest = cost.dearest(data["dearest"])
+        found = {"shapes": shapes, "phases": phases, "workers": workers, "dearest": dearest}
+        return cls(**{**data, **found})
 
     def add(self, other: RunSummary) -> None:
         """Take in the summary of another process of the same session."""
@@ -223,6 +231,7 @@ class RunSummary:
             self.note(note)
         later = other.began - self.began
         self.workers += [replace(each, opened=each.opened + later) for each in other.workers]
+        self.charged(other.dearest)
         self.rents = self.rents or other.rents
         self.worst = other.worst if self.worst is None else self.worst
         self.more = {**other.more, **self.more}
@@ -233,8 +242,11 @@ class RunSummary:
 
     # for people
 
-    def lines(self) -> Iterable[str]:
-        """Write the closing summary."""
+    def lines(self, *, quiet: bool = False) -> Iterable[str]:
+        """Write the closing summary.
+
+        :param quiet: whether to leave the dearest tests out.
+        """
         for part in sorted(self.shapes.values(), key=lambda part: part.shape):
             seconds, nodeid = part.slowest
             most, largest = part.peak
@@ -250,7 +262,7 @@ class RunSummary:
             yield f"on {self.where}{cards}" + ("" if self.real else " (no GPU was used)")
         if self.real:
             yield from (f"with {software}" for software in self.software)
-        yield from self._money_lines()
+        yield from self._money_lines(quiet=quiet)
         if self.commit:
             commit, dirty, digest = self.commit.partition("-dirty-")
             yield f"commit {commit[:12]}" + (f" with changes {digest}" if dirty else "")
@@ -265,11 +277,12 @@ class RunSummary:
             yield f"note: GPU memory grew by {_size(grown)} in {nodeid} and stayed"
         yield from (f"cause: {text}" for text in self.causes)
 
-    def _money_lines(self) -> Iterable[str]:
+    def _money_lines(self, *, quiet: bool) -> Iterable[str]:
         price_words = cost.words(self.workers, self.worst)
         if price_words:
             yield f"cost: {price_words}"
             yield from self._worker_lines()
+            yield from () if quiet else self._dearest_lines()
         elif self.rents and self.workers:
             yield f"cost: not known: {cost.lacking({each.shape for each in self.workers})}"
         if self.left is not None and self.workers:
@@ -286,6 +299,13 @@ class RunSummary:
             )
         if len(known) > MOST_NAMES:
             yield f"  ... and {len(known) - MOST_NAMES} more"
+
+    def _dearest_lines(self) -> Iterable[str]:
+        """Write which tests were the dearest, where workers are rented and there were several."""
+        if self.rents and len(self.dearest) > 1:
+            yield "dearest tests:"
+            for price, seconds, nodeid in self.dearest:
+                yield f"  {cost.usd(price)}   {seconds:.2f} s   {nodeid}"
 
     def _artifact_lines(self) -> Iterable[str]:
         if self.artifacts:

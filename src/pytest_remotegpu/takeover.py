@@ -38,6 +38,11 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> o
     if settings.spec is not None:
         name, rest = split_spec(settings.spec)
         backend = backends.find(name, rest, _site(config, settings, outfit))
+        if settings.spec == f"{name}:":
+            raise UsageError(
+                f"--remote={settings.spec} has nothing behind its colon; write --remote={name} "
+                "(is a variable unset in the command?)"
+            )
         _check(config, settings, backend)
     if _distributes(config):
         return _hub(config, settings, backend)
@@ -90,29 +95,11 @@ def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
             f"--remote-ephemeral is for backends that deploy something, such as modal; "
             f"--remote={settings.spec} does not; --remote-fresh does without a warm process"
         )
-    if settings.collect_far:
-        _check_collection(config, settings, backend)
     if settings.required and backend.pretends:
         raise UsageError(
             f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; "
             "name a far side that has one"
         )
-
-
-def _check_collection(config: pytest.Config, settings: Settings, backend: Backend) -> None:
-    """Refuse what far collection does not go together with yet."""
-    distributed = _distributes(config) or hasattr(config, "workerinput")
-    for wrong, what in (
-        (isinstance(backend, Describes), f"--remote={settings.spec}, which rents machines"),
-        (distributed, "pytest-xdist's -n"),
-        (bool(settings.rev), "--remote-rev"),
-        (bool(settings.max_cost), "--remote-max-cost"),
-    ):
-        if wrong:
-            raise UsageError(
-                f"remotegpu_collect = far does not go together with {what} in this version; "
-                "use -o remotegpu_collect=here"
-            )
 
 
 def _distributes(config: pytest.Config) -> bool:

@@ -6,6 +6,7 @@ Shows what it is given; must not judge it or ask a worker for more.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -21,9 +22,12 @@ MOST_KEPT = 2**16
 """Characters of a line that wait for its end."""
 MOVING = "remotegpu-incoming"
 """The name of the plugin that writes a line over and over."""
+STREAMS = "remotegpu-streams"
+"""The name of the plugin that shows live output by itself, byte by byte, where there is one."""
 
 __all__ = [
     "MOVING",
+    "STREAMS",
     "LiveOutput",
     "begin_line",
     "debug",
@@ -50,6 +54,10 @@ class LiveOutput:
 
     def write(self, worker: str, stream: int, data: bytes) -> None:
         """Take in bytes of a worker's stdout (1) or stderr (2)."""
+        plugin: Any = self._config.pluginmanager.get_plugin(STREAMS)
+        if plugin is not None:
+            plugin.write(stream, data)
+            return
         source = (worker, stream)
         if source not in self._decoders:
             self._decoders[source] = codecs.getincrementaldecoder("utf-8")("replace")
@@ -98,7 +106,7 @@ class LiveOutput:
 
 def write_summary(reporter: pytest.TerminalReporter, summary: RunSummary) -> None:
     """Write the closing section."""
-    lines = list(summary.lines())
+    lines = list(summary.lines(quiet=reporter.config.get_verbosity() < 0))
     if lines:
         reporter.section("remote summary")
         for line in lines:
@@ -118,21 +126,34 @@ def debug(config: pytest.Config, text: str) -> None:
     say(config, text, "remote debug")
 
 
-def say(config: pytest.Config, text: str, head: str = "remote") -> None:
+def say(config: pytest.Config, text: str, head: str = "remote", *, of_all: bool = False) -> None:
     """Write a line in the midst of the tests.
 
     A process of pytest-xdist has no terminal; its stderr is that of the session.
+
+    :param of_all: whether it speaks for all such processes; else a line of one bears its name.
     """
     workerinput = getattr(config, "workerinput", None)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if workerinput is not None:
-        sys.stderr.write(f"{head}: [{workerinput['workerid']}] {text}\n")
-        sys.stderr.flush()
-    elif reporter is not None:
-        make_way(config)
-        begin_line(config)
-        reporter.write_line(f"{head}: {text}")
-        reporter.flush()  # what is waited for must be seen meanwhile, in a pipe too
+    with _uncaptured(config):
+        if workerinput is not None:
+            name = "" if of_all else f"[{workerinput['workerid']}] "
+            sys.stderr.write(f"{head}: {name}{text}\n")
+            sys.stderr.flush()
+        elif reporter is not None:
+            make_way(config)
+            begin_line(config)
+            reporter.write_line(f"{head}: {text}")
+            reporter.flush()  # what is waited for must be seen meanwhile, in a pipe too
+
+
+def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    """Let be what pytest captures now, as it does while a file is collected."""
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+    if capture is None:
+        return contextlib.nullcontext()
+    disabled: contextlib.AbstractContextManager[None] = capture.global_and_fixture_disabled()
+    return disabled
 
 
 def head(config: pytest.Config, text: str) -> None:

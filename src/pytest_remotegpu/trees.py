@@ -16,13 +16,35 @@ from typing import Final
 import msgspec
 
 from pytest_remotegpu import snapshot
+from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import orders
 
-__all__ = ["Sent", "announce", "supply"]
+__all__ = ["Revision", "Sent", "announce", "rules", "supply"]
 
 AT_ONCE: Final = 16 * 2**10
 """Bytes of a list of files up to which it is sent unasked."""
+
+
+def rules(settings: Settings, root: Path, folder: str) -> snapshot.Rules:
+    """Say what travels: what the session writes does not, unless it is named or at a commit.
+
+    :param root: the project's folder. :param folder: where relative paths begin.
+    """
+    own = (settings.json, settings.artifacts) if not settings.rev else ()
+    written = tuple(filter(None, (_inside(root, folder, each) for each in own)))
+    named = {text.strip("/") for text in settings.include}
+    written = tuple(each for each in written if each not in named)
+    return snapshot.Rules(settings.include, settings.exclude, settings.max_upload, written)
+
+
+def _inside(root: Path, folder: str, path: str | None) -> str:
+    """Give the glob of a path in the project; empty for one that is elsewhere, or all of it."""
+    if not path:
+        return ""
+    here, top = (Path(os.path.realpath(each)) for each in (Path(folder, path).expanduser(), root))
+    inside = here != top and here.is_relative_to(top)
+    return snapshot.escaped(here.relative_to(top).as_posix()) if inside else ""
 
 
 @dataclass

@@ -41,6 +41,7 @@ CLASHES: Final = {
     "looponfail": "--looponfail",
     "remote_plan": "--remote-plan",
     "collectonly": "--collect-only",
+    "setupplan": "--setup-plan",
     "usepdb": "--pdb",
     "trace": "--trace",
     "remote_rev": "--remote-rev",

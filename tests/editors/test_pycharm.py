@@ -17,6 +17,7 @@ pytest.importorskip("teamcity", reason="needs: pip install teamcity-messages")
 
 PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly")
 FAR = (*PLAIN, CPU, "--remote-all")
+THERE = (*FAR, "-o", "remotegpu_collect=far", "-o", "remotegpu_files=*.py")
 PROJECT = """
     import unittest
 
@@ -181,6 +182,7 @@ def test_same_messages_in_the_same_order(
     plain, far = (messages(run(pytester, *which, *options).stdout.str()) for which in (PLAIN, FAR))
     assert len(ids(plain, "testFinished")) > 2
     assert far == plain
+    assert messages(run(pytester, *THERE, *options).stdout.str()) == plain
 
 
 @pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="pytest 9.0 has sub-tests")

@@ -16,6 +16,9 @@ from session.running import CPU, PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a named pipe as Unix has it")
 
+FAR = (CPU, "-o", "remotegpu_collect=far")
+WAYS = {"collected here": (CPU,), "collected there": FAR}
+ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 EDITORS = Path(__file__).parent
 PROJECT = """
     import pytest
@@ -133,6 +136,16 @@ def ids_of(tree: dict[str, Any]) -> list[str]:
     return [id for child in tree["children"] for id in ids_of(child)]
 
 
+def without_lines_of_classes(tree: dict[str, Any]) -> dict[str, Any]:
+    """Give a tree whose classes have no line: it is the object that VS Code asks for theirs."""
+    changed = dict(tree)
+    if tree["type_"] == "class":
+        changed["lineno"] = ""
+    if "children" in tree:
+        changed["children"] = [without_lines_of_classes(child) for child in tree["children"]]
+    return changed
+
+
 def outline(tree: dict[str, Any]) -> Any:
     """Reduce a tree to kinds and names."""
     children = [outline(child) for child in tree["children"]]
@@ -140,11 +153,12 @@ def outline(tree: dict[str, Any]) -> Any:
     return {head: children} if children else head
 
 
-def test_discovery(editor: Editor, pytester: pytest.Pytester) -> None:
+@ways
+def test_discovery(editor: Editor, pytester: pytest.Pytester, way: tuple[str, ...]) -> None:
     pytester.makepyfile(**{"sub/test_all": PROJECT})
-    far = editor.discover(CPU)
-    assert far == editor.discover()
-    (folder,) = outline(far).values()
+    far, plain = editor.discover(*way), editor.discover()
+    assert far == (plain if way == (CPU,) else without_lines_of_classes(plain))
+    (folder,) = outline(plain).values()
     assert folder == [
         {
             "folder sub": [
@@ -198,10 +212,11 @@ def test_run_all_by_ids(
     assert shipped == [id for id in ids if id in shipped]
 
 
-def test_run_some_by_ids(editor: Editor, pytester: pytest.Pytester) -> None:
+@ways
+def test_run_some_by_ids(editor: Editor, pytester: pytest.Pytester, way: tuple[str, ...]) -> None:
     path = pytester.makepyfile(test_all=PROJECT)
     ids = [f"{path}::TestOuter::TestInner::test_value[2]", f"{path}::test_name[x-y]"]
-    told = editor.messages(ids, CPU)
+    told = editor.messages(ids, *way)
     results = [each for message in told for each in message["result"].values()]
     assert [each["test"] for each in results] == ids
     assert [each["outcome"] for each in results] == ["failure", "success"]
@@ -209,7 +224,10 @@ def test_run_some_by_ids(editor: Editor, pytester: pytest.Pytester) -> None:
     assert editor.status == 1
 
 
-def test_a_condition_of_this_side_skips_nothing(editor: Editor, pytester: pytest.Pytester) -> None:
+@ways
+def test_a_condition_of_this_side_skips_nothing(
+    editor: Editor, pytester: pytest.Pytester, way: tuple[str, ...]
+) -> None:
     path = pytester.makepyfile("""
         import os
         import pytest
@@ -233,11 +251,14 @@ def test_a_condition_of_this_side_skips_nothing(editor: Editor, pytester: pytest
         def test_local(): pass
     """)
     names = ["test_alone", "TestAll::test_method", "test_only_here", "test_local"]
-    told = dict(editor.run([f"{path}::{name}" for name in names], CPU))
+    told = dict(editor.run([f"{path}::{name}" for name in names], *way))
     assert [told[f"{path}::{name}"] for name in names] == ["success"] * 2 + ["skipped"] * 2
 
 
-def test_losses_have_one_outcome_each(editor: Editor, pytester: pytest.Pytester) -> None:
+@ways
+def test_losses_have_one_outcome_each(
+    editor: Editor, pytester: pytest.Pytester, way: tuple[str, ...]
+) -> None:
     path = pytester.makepyfile("""
         import os
         import pytest
@@ -269,7 +290,7 @@ def test_losses_have_one_outcome_each(editor: Editor, pytester: pytest.Pytester)
     """)
     names = ["test_crash", "test_next", "test_setup", "test_teardown", "test_xfails"]
     ids = [f"{path}::{name}" for name in names]
-    assert editor.run(ids, CPU) == list(
+    assert editor.run(ids, *way) == list(
         zip(ids, ["failure", "success", "error", "success", "skipped"], strict=True)
     )
 
@@ -284,14 +305,72 @@ def test_workers_of_xdist(editor: Editor, pytester: pytest.Pytester) -> None:
     assert [dict(far)[id] for id in ids] == ["success"] * 4
 
 
-def test_refusals_reach_the_editor(editor: Editor, pytester: pytest.Pytester) -> None:
+@ways
+def test_refusals_reach_the_editor(
+    editor: Editor, pytester: pytest.Pytester, way: tuple[str, ...]
+) -> None:
     path = pytester.makepyfile("""
         import pytest
 
         @pytest.mark.gpu(colour="red")
         def test_it(): pass
     """)
-    (message,) = editor.messages([f"{path}::test_it"], CPU)
+    (message,) = editor.messages([f"{path}::test_it"], *way)
     assert message["status"] == "error"
     assert editor.status == 4
     assert "colour" in editor.output
+
+
+UNIMPORTABLE = """
+    import os
+
+    import pytest
+
+    if "REMOTEGPU_WORKER" not in os.environ:
+        raise ImportError("this interpreter has no torch")
+
+
+    @pytest.mark.gpu
+    class TestKernels:
+        @pytest.mark.parametrize("size", [1, 2])
+        def test_size(self, size):
+            assert size == 1
+
+        def test_other(self):
+            pass
+
+
+    @pytest.mark.gpu
+    @pytest.mark.skip(reason="not today")
+    def test_skipped():
+        pass
+"""
+
+
+def test_a_file_that_cannot_be_imported_here_is_in_the_tree_and_runs(
+    editor: Editor, pytester: pytest.Pytester
+) -> None:
+    pytester.makeini("[pytest]\nremotegpu = local:cpu\nremotegpu_collect = far\n")
+    pytester.makepyfile(test_far=UNIMPORTABLE, test_near="def test_here(): pass")
+    tree = editor.discover()
+    (folder,) = outline(tree).values()
+    assert folder == [
+        {
+            "file test_far.py": [
+                {
+                    "class TestKernels": [
+                        {"function test_size": ["test [1] 11", "test [2] 11"]},
+                        "test test_other 15",
+                    ]
+                },
+                "test test_skipped 19",
+            ]
+        },
+        {"file test_near.py": ["test test_here 1"]},
+    ]
+    ids = ids_of(tree)
+    told = editor.run(ids)
+    assert [outcome for _, outcome in sorted(told, key=lambda each: ids.index(each[0]))] == [
+        *("success", "failure", "success", "skipped", "success")
+    ]
+    assert len(told) == len(ids)

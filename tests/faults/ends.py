@@ -97,7 +97,7 @@ def files(draw: Draw) -> Mapping[str, str]:
     stream = SHORT if draw.moment == "between" else ""
     return {
         "conftest.py": CONFTEST.format(moment=draw.moment),
-        "test_a.py": FIRST.format(moment=draw.moment, stream=stream),
+        "test_a.py": FIRST.format(stream=stream),
         "test_b.py": SECOND,
         "test_c.py": LAST,
         "pytest.ini": f"[pytest]\naddopts = {'--maxfail=99' if draw.moment == 'idle' else ''}\n",

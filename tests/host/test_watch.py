@@ -307,6 +307,70 @@ def test_one_test_by_its_id(start: Start) -> None:
     assert loop.ends() == 0
 
 
+# collected on the far side
+
+
+ONLY_THERE = """
+import os
+import pytest
+
+if "REMOTEGPU_WORKER" not in os.environ:
+    raise ImportError("this side has no torch")
+
+import kernel
+
+@pytest.mark.gpu
+def test_two(): assert kernel.two() == 2
+
+@pytest.mark.gpu
+def test_more(): pass
+"""
+THERE = ("-o", "remotegpu_collect=far")
+
+
+def test_files_that_are_collected_there(start: Start) -> None:
+    loop = start(*THERE, files=FILES | {"test_a.py": ONLY_THERE})
+    assert sorted(passed(loop.settles())) == [
+        "test_a.py::test_more",
+        "test_a.py::test_two",
+        "test_b.py::test_b",
+    ]
+    loop.saves("kernel.py", "def two(): return 3\n")
+    broken = loop.settles()
+    assert "watch: kernel.py changed: test_a.py\n" in broken
+    assert "FAILED test_a.py::test_two" in broken
+    assert "test_b" not in broken
+    loop.saves("test_b.py", FILES["test_b.py"] + "# a word\n")
+    still = loop.settles()
+    assert "watch: test_b.py changed: 1 that failed, then test_b.py\n" in still
+    assert "FAILED test_a.py::test_two" in still
+    assert passed(still) == []
+    loop.saves("test_a.py", "a slip\n")
+    assert "SyntaxError" in loop.settles()
+    loop.saves("kernel.py", FILES["kernel.py"])
+    loop.settles()
+    loop.saves("test_a.py", ONLY_THERE)
+    mended = loop.settles()
+    assert set(passed(mended)) == {"test_a.py::test_two", "test_a.py::test_more"}
+    assert loop.ends() == 0
+
+
+def test_an_end_while_files_are_collected_there_ends_the_far_side(start: Start) -> None:
+    slow = "import time\n(open('begun', 'w').close(), time.sleep(600))\n" + ONLY_THERE
+    loop = start(
+        *THERE,
+        "--remote-fresh",
+        files=FILES
+        | {
+            "test_a.py": slow.replace("import time", "import os, time", 1).replace(
+                "(open", "'REMOTEGPU_WORKER' in os.environ and (open", 1
+            )
+        },
+    )
+    assert until((loop.folder / "begun").exists, 60)
+    assert loop.ends() != 0
+
+
 # refused
 
 

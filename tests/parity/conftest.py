@@ -15,7 +15,7 @@ import pytest
 import sshd
 
 from .cases import Case, whole
-from .legs import FAULT_LEGS, HAS_MODAL, MODAL, SSH
+from .legs import FAULT_LEGS, HAS_MODAL, MODALS, SSH
 from .running import HERE, PLAIN, Leg, Observation, Workspace
 
 collect_ignore = ["corpus"]
@@ -55,7 +55,7 @@ class Lab:
         """Give a leg with the variables that lead to the server or service started for it."""
         if leg == SSH and self.ssh is not None:
             return replace(leg, environment=(*leg.environment, ("PATH", self.ssh)))
-        if leg == MODAL:
+        if leg in MODALS:
             return replace(leg, environment=(*leg.environment, *self.modal.items()))
         return leg
 
@@ -106,7 +106,8 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         ):
             folder = tmp_path_factory.mktemp("sshd")
             lab.ssh = stack.enter_context(sshd.serving(folder, accepted="PYTHONPATH")).path
-        if HAS_MODAL and any(MODAL in params(item).values() for item in request.session.items):
+        legs = [leg for item in request.session.items for leg in params(item).values()]
+        if HAS_MODAL and any(leg in legs for leg in MODALS):
             from loopback import LoopbackModal  # noqa: PLC0415 -- needs Modal's client
 
             plugin = tmp_path_factory.mktemp("plugin")

@@ -11,6 +11,7 @@ import sys
 
 from pytest_remotegpu import cards
 
+from .projects import PROJECTS
 from .running import Leg
 
 LOCAL = Leg("local:cpu", ("--remote=local:cpu",))
@@ -50,6 +51,24 @@ WORKERS = Leg("workers", ("--remote=local:cpu", "--remote-workers=2"), shared=Tr
 # that its tests would come between those that run here: a limit has them all run in order.
 FAR = Leg("far", ("--remote=local:cpu", "-o", "remotegpu_collect=far", "--maxfail=1000"))
 
+# The same in a process of pytest-xdist, in containers, and with no file collected here at all.
+COLLECTS = ("-o", "remotegpu_collect=far", "--maxfail=1000")
+FAR_XDIST = Leg("far xdist", (*XDIST.args, *COLLECTS), beside=XDIST.beside)
+FAR_MODAL = Leg("far modal", (*MODAL.args, *COLLECTS), far_roots=SENT)
+NAMED = ("-o", "remotegpu_files=**/*test*.py", "--remote-all")
+FAR_ALL = Leg("far all", ("--remote=local:cpu", *NAMED, *COLLECTS), ships_all=True)
+
+# No conftest is loaded here, so that everything is collected and run there.
+CONFTESTS = Leg(
+    "far conftests",
+    ("--remote=local:cpu", "-o", "remotegpu_conftest=far", "--maxfail=1000"),
+    ships_all=True,
+    headless=True,
+)
+
+# The legs that need Modal's client.
+MODALS = (MODAL, FAR_MODAL)
+
 # The cases that select among what was collected there, or find fault with it.
 FAR_CASES = ("keyword", "marker", "ids", "failed and new ones", "collection", "broken files")
 
@@ -62,16 +81,27 @@ WHOLE = "PARITY_WHOLE" in os.environ
 CASE_LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
     FAR: FAR_CASES,
+    CONFTESTS: FAR_CASES if WHOLE else ("ids", "failed and new ones"),
     MODAL: None if WHOLE else (),
 }
 
 # The legs on which a far side breaks, crashes, speaks, and has other parameters.
 FAULT_LEGS = (LOCAL, MODAL) if WHOLE and HAS_MODAL else (LOCAL,)
 
+PACKED = ("packed", "packed, by name", "packed, importlib")
+
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
-    LOCAL: None,
-    FAR: None if WHOLE else ("outcomes", "params", "layout", "broken", "choices"),
+    LOCAL: tuple(project.name for project in PROJECTS if WHOLE or not project.source),
+    FAR: None if WHOLE else ("outcomes", "params", "layout", "broken", "choices", *PACKED),
+    FAR_ALL: None if WHOLE else ("scopes", "styles", "choices", "packed"),
+    # one has conftests whose hooks show results, and they would have to be here for that
+    CONFTESTS: tuple(p.name for p in PROJECTS if p.name != "hooks")
+    if WHOLE
+    else ("scopes", "warned", "layout", "packed"),
+    FAR_XDIST: ("params", "layout", "choices"),
+    # of a module that is missing there, an error says more
+    FAR_MODAL: tuple(p.name for p in PROJECTS if p.name != "broken") if WHOLE else ("layout",),
     COMMAND: ("outcomes", "layout", "choices"),
     SSH: ("output", "choices"),
     MODAL_SHAPED: ("params", "choices"),

@@ -73,6 +73,8 @@ NORMALISED: tuple[Rule, ...] = (
     Rule("junit hostname", Place.JUNIT_ATTRIBUTE, r"hostname"),
     Rule("our junit properties", Place.JUNIT_PROPERTY, r"remotegpu.*"),
     Rule("our user properties", Place.USER_PROPERTY, r"remotegpu.*"),
+    Rule("collection goes on", Place.TEXT, r"\bcollecting \.\.\. (?=collected )", ""),
+    Rule("collection begins", Place.HEADER_LINE, r"collecting \.\.\. ?"),
     Rule("our lines", Place.HEADER_LINE, r"remote: .*"),
     Rule("our summary", Place.TERMINAL_SECTION, r"remote summary"),
     Rule("pytest's own report attributes", Place.REPORT_ATTRIBUTE, r"_.*|\$report_type"),

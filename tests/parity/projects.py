@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from .running import Project
 
+PACKED = ("-p", "no:timeout")
+
 PROJECTS: tuple[Project, ...] = (
     Project("outcomes"),
     Project("output"),
@@ -31,4 +33,18 @@ PROJECTS: tuple[Project, ...] = (
     Project("hooks", args=("--hush",)),
     Project("broken", args=("--continue-on-collection-errors",)),
     Project("choices"),
+    Project("packed", args=(*PACKED, "checks", "src")),
+    Project("packed, append", args=(*PACKED, "--import-mode=append"), source="packed"),
+    Project("packed, importlib", args=(*PACKED, "--import-mode=importlib"), source="packed"),
+    Project(
+        "packed, by name",
+        args=(*PACKED, "--pyargs", "packed.tests", "checks", "src/space"),
+        source="packed",
+    ),
+    Project(
+        "packed, from elsewhere",
+        args=(*PACKED, "--rootdir=..", "-c", "../pytest.ini", "packed", "../checks"),
+        cwd="src",
+        source="packed",
+    ),
 )

@@ -155,6 +155,7 @@ class Leg:
         ships_all: unmarked tests run far away as well.
         beside: what is added to the command line of the plain run that it is compared with.
         shared: several workers share the tests, so that these come back in any order.
+        headless: what conftests write in the header is not there.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Leg:
     ships_all: bool = False
     beside: tuple[str, ...] = ()
     shared: bool = False
+    headless: bool = False
 
     @property
     def plain(self) -> Leg:

@@ -355,6 +355,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "timestamps": ("at 2024-05-06T07:08:09.123456+00:00", "at 2025-01-01T00:00:00Z"),
     "age of the cache": ("(cache from 0:00:03 ago,", "(cache from 1:00:00 ago,"),
     "pids": ("This process (pid=12)", "This process (pid=99)"),
+    "collection goes on": ("collecting ... collected 3 items", "collected 3 items"),
     "progress": (
         "test_a.py::test_b PASSED   [  1%]",
         "test_a.py::test_b PASSED \x1b[32m [100%]\x1b[0m",
@@ -373,9 +374,11 @@ KEPT = {
     "timestamps": ("2024-05-06", "2024-05-07"),
     "age of the cache": ("0:00:03 ago", "0:00:04 ago"),
     "pids": ("pid_file 12", "pid_file 13"),
+    "collection goes on": ("collecting ... failed", "failed"),
     "progress": ("loss [ 10]", "loss [ 20]"),
 }
 NAMES = {
+    "collection begins": "collecting ... ",
     "junit durations": "time",
     "junit timestamps": "timestamp",
     "junit hostname": "hostname",

@@ -9,7 +9,7 @@ import sshd
 from .cases import CASES, Case, whole
 from .compare import differences, explain, shipping
 from .conftest import Lab
-from .legs import CASE_LEGS, HAS_MODAL, LEGS, MODAL, SSH
+from .legs import CASE_LEGS, HAS_MODAL, LEGS, MODALS, SSH
 from .projects import PROJECTS
 from .running import PLAIN, Leg, Project
 
@@ -26,7 +26,7 @@ def needs(leg: Leg) -> list[pytest.MarkDecorator]:
     """Give the marks that skip a leg where this host lacks its far side."""
     return [
         pytest.mark.skipif(leg == SSH and NO_SERVER != "", reason=NO_SERVER),
-        pytest.mark.skipif(leg == MODAL and not HAS_MODAL, reason="needs Modal's client"),
+        pytest.mark.skipif(leg in MODALS and not HAS_MODAL, reason="needs Modal's client"),
     ]
 
 
@@ -63,5 +63,6 @@ def check(lab: Lab, case: Case, leg: Leg) -> None:
     for number, (plainest, plain, other) in enumerate(steps, 1):
         order = "any" if leg.shared else case.order
         found = differences(plain, other, order, all_far=leg.ships_all)
+        found = [one for one in found if not (leg.headless and one.field == "terminal header")]
         found += shipping(plainest, other, all_far=leg.ships_all)
         assert not found, f"step {number}: {explain(found)}\n\n{other.output[-3000:]}"

@@ -27,7 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def service(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[LoopbackModal]:
-    """Have a service, and a client that finds it; the parameter asks for the input plane."""
+    """Have a service, and a client that finds it; the parameter asks for the input plane.
+
+    Sessions are those of a desk: under ``CI``, or with ``--remote-fresh``, no container would stay.
+    """
+    monkeypatch.delenv("CI")
     plane = getattr(request, "param", False)
     with LoopbackModal(tmp_path / "modal", input_plane=plane) as found:
         for name, value in found.environ.items():

@@ -23,7 +23,7 @@ def test_lines_come_while_it_builds(
 ) -> None:
     """Each step as it begins, and where one is silent, at intervals how long it has taken."""
     service.faults.slow_build = {STEP: SLOW}
-    monkeypatch.setenv("PYTEST_REMOTEGPU_PROGRESS", "1")
+    monkeypatch.setenv("REMOTEGPU_PROGRESS", "1")
     pytester.makepyfile(ONE)
     with Started(pytester, T4) as session:
         assert session.end() == 0
@@ -44,7 +44,7 @@ def test_quiet_says_why_and_no_more(
     pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.faults.slow_build = {STEP: SLOW / 2}
-    monkeypatch.setenv("PYTEST_REMOTEGPU_PROGRESS", "0.5")
+    monkeypatch.setenv("REMOTEGPU_PROGRESS", "0.5")
     pytester.makepyfile(ONE)
     text = said(run(pytester, T4, "-q"))
     assert "1 passed" in text
@@ -66,11 +66,11 @@ def test_a_failing_build_shows_its_last_lines_even_then(
 def test_an_interval_that_is_none(
     pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTEST_REMOTEGPU_PROGRESS", "often")
+    monkeypatch.setenv("REMOTEGPU_PROGRESS", "often")
     pytester.makepyfile(ONE)
     result = run(pytester, T4)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*PYTEST_REMOTEGPU_PROGRESS='often' is no number of seconds*"])
+    result.stderr.fnmatch_lines(["*REMOTEGPU_PROGRESS='often' is no number of seconds*"])
     assert not service.calls
 
 

@@ -45,3 +45,34 @@ def test_what_a_mark_has_wrong_is_mended_in_the_mark(
     pytester.makepyfile(test_it=TEST.format(mark='2, type="L4", min_capability=8.0'))
     run(pytester, "--remote=modal:H100").assert_outcomes(passed=1)
     assert rented(service) == ["L4:2"]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("modal:", "--remote=modal: has nothing behind its colon; write --remote=modal (is a"),
+        ("modal:H100:2,L4", "gpu(2), and the option reads --remote=modal:H100,L4"),
+        ("modal:T4 L4", "have commas between them: --remote=modal:T4,L4"),
+        ("modal:A100 80GB", "did you mean A100-80GB"),
+        ("modal:T4,", "has a comma with no type beside it"),
+        ("modal:" + ",".join(["T4"] * 1000 + ["T5"]), "... names 'T5', which is no GPU of Modal's"),
+        ("modal:\uff344", "did you mean T4"),
+        ("T4", "there is no backend 'T4'; *a type of card stands behind one, as in modal:T4"),
+    ],
+)
+def test_near_misses_are_told_before_anything_is_sent(
+    pytester: pytest.Pytester, service: LoopbackModal, option: str, words: str
+) -> None:
+    pytester.makepyfile(test_it=TEST.format(mark=""))
+    result = run(pytester, f"--remote={option}")
+    assert result.ret == 4
+    assert all(part in said(result) for part in words.split("*"))
+    assert len(result.stderr.str()) < 1000
+    assert service.requests == []
+
+
+def test_many_names_of_one_type(pytester: pytest.Pytester, service: LoopbackModal) -> None:
+    pytester.makepyfile(test_it=TEST.format(mark=""))
+    option = ",".join(["T4", " t4", "t4 "] * 300)
+    run(pytester, f"--remote=modal:{option}").assert_outcomes(passed=1)
+    assert rented(service) == ["T4:1"]

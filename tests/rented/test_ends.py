@@ -76,6 +76,10 @@ def test_who_rents_a_container_is_told_how_long_it_stays(
     (rented,) = service.containers
     assert rented.definition.autoscaler_settings.scaledown_window == max(int(idle), 2)
     data = json.loads(pytester.path.joinpath("run.json").read_text())
+    (left,) = data["left_running"]
+    assert (left["name"], left["confirmed"]) == (f"modal:{app}", True)
+    ended = data["session"]["began"] + data["session"]["seconds"]
+    assert ended - 10 < left["until"] < ended + int(idle) + 10
     paid = data["workers"][0]["idle_seconds"]
     assert max(int(idle), 2) <= paid < int(idle) + 8
 

@@ -26,7 +26,7 @@ FIVE = """
     def test_one(number):
         with RAN.open("a") as file:
             file.write(f"{{number}} ")
-        time.sleep(0.1)
+        time.sleep(0.5)  # so that each verdict travels by itself
 """
 
 

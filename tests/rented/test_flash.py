@@ -87,6 +87,16 @@ def test_it_is_refused_where_no_type_does(
     assert service.calls == []
 
 
+def test_a_mark_that_names_none_that_does_is_mended_itself(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(test_it=SURELY.format(mark="(type='T4')"))
+    result = run(pytester, "--remote=modal:H100")
+    assert result.ret == 4
+    assert 'FlashAttention-2 needs 8.0); what does: gpu(type="L4"), or A10' in said(result)
+    assert service.calls == []
+
+
 @pytest.mark.parametrize(
     ("source", "where"), [(TRIES, ""), (HELPED, " in helper.py"), (PLAIN, " in conftest.py")]
 )

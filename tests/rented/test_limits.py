@@ -215,6 +215,37 @@ def test_building_is_not_renting(pytester: pytest.Pytester, service: LoopbackMod
     assert 60 <= idle < 66
 
 
+@pytest.mark.parametrize("more", [(), ("-n2",)], ids=["here", "xdist"])
+def test_the_dearest_tests_are_named(
+    pytester: pytest.Pytester,
+    service: LoopbackModal,  # noqa: ARG001 -- what the client finds
+    more: tuple[str, ...],
+) -> None:
+    """Not the longest: two cards cost twice as much; and none with -q."""
+    if more:
+        pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nremotegpu_prices = T4 = 360\n")
+    pytester.makepyfile("""
+        import time, pytest
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("number", range(3))
+        def test_one(number): time.sleep(number / 4)
+
+        @pytest.mark.gpu(2)
+        def test_two(): time.sleep(0.4)
+    """)
+    result = run(pytester, T4, *more)
+    result.assert_outcomes(passed=4)
+    lines = said(result).splitlines()
+    place = lines.index("dearest tests:")
+    named = [line.rpartition("::")[2] for line in lines[place + 1 : place + 4]]
+    assert named == ["test_two", "test_one[2]", "test_one[1]"]
+    assert not lines[place + 4].startswith("  ")
+    quiet = run(pytester, T4, "-q", *more)
+    assert "dearest tests:" not in said(quiet)
+
+
 @pytest.mark.usefixtures("priced")
 def test_a_container_that_ends_with_its_app_is_not_idle(
     pytester: pytest.Pytester,

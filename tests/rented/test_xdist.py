@@ -52,6 +52,8 @@ def test_outcomes(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     first.assert_outcomes(passed=6, failed=2, skipped=1, warnings=1)
     assert first.ret == 1
     assert text.count("] deployed rgpu-") == 1, text
+    assert re.search(r"^remote: no uv\.lock, .* is there; on the far side", text, re.MULTILINE)
+    assert text.count("no uv.lock") == 1, text
     assert len(service.deploys) == 1
     assert [container.gpu for container in service.containers] == ["T4:1", "T4:1"]
     tasks = {

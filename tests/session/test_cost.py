@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -184,9 +185,13 @@ def test_time_after_the_end_counts_at_the_users_price_too(price: float | None) -
     ],
 )
 def test_a_container_is_paid_for_to_its_end_whoever_names_its_price(
-    shape: Shape, prices: dict[str, float], pytester: pytest.Pytester
+    shape: Shape,
+    prices: dict[str, float],
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The user for the card, for all of Modal, or for a container without a card."""
+    monkeypatch.delenv("CI")  # which leaves nothing warm
     lines = "\n    ".join(f"{name} = {usd:g}" for name, usd in prices.items())
     pytester.makeini(f"[pytest]\nremotegpu_prices =\n    {lines}\n")
     kinds = f"type={list(shape.type)}" if shape.type else ""
@@ -196,6 +201,9 @@ def test_a_container_is_paid_for_to_its_end_whoever_names_its_price(
     result = run(pytester, *args, *([] if shape.count else ["--remote-all"]))
     # a dollar a second: 28 of the limit, 12 of the end, 60 without work
     assert "cost: at most $100.00," in said(result)
+    # and 2 without work where nothing is to stay
+    result = run(pytester, *args, "--remote-fresh", *([] if shape.count else ["--remote-all"]))
+    assert "cost: at most $42.00," in said(result)
 
 
 def test_a_cap_needs_a_price(stage: Stage) -> None:
@@ -426,7 +434,7 @@ def test_under_xdist_the_costs_of_all_processes_are_one_sum(pytester: pytest.Pyt
     result = run(pytester, CPU, *args)
     result.assert_outcomes(passed=2, failed=1)
     adds_up(costs(pytester.path / "j.xml"), "local")
-    assert "[gw0] cost: at most $0.614, $6.00 an hour for 360 s and its end" in said(result)
+    assert "remote: cost: at most $0.614, $6.00 an hour for 360 s and its end" in said(result)
     assert re.search(r"\ncost: about \S+ \(.*\) of at most \$0\.614, by", said(result))
     refused = run(pytester, CPU, *args, "--remote-max-cost=0.5")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
@@ -527,11 +535,51 @@ def test_a_process_in_the_place_of_a_dead_one_has_no_share_of_its_own(
         result.assert_outcomes(passed=2, failed=1)
 
 
+@pytest.mark.parametrize("more", [(), ("--max-worker-restart=0",)], ids=["replaced", "alone"])
+def test_what_a_dead_process_had_spent_is_in_every_sum(
+    more: tuple[str, ...], pytester: pytest.Pytester
+) -> None:
+    """Up to its end, also where nobody comes in its place; what the tests say is left alone."""
+    pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
+    pytester.makeconftest("""
+        def pytest_runtest_logreport(report):
+            assert not hasattr(report, "remotegpu_spent")
+    """)
+    pytester.makepyfile("""
+        import os, time, pytest
+
+        @pytest.mark.gpu
+        def test_before(): pass
+
+        def test_kills():
+            time.sleep(2.5)
+            os._exit(3)
+
+        @pytest.mark.gpu
+        def test_after(): pass
+    """)
+    result = run(pytester, CPU, "-n1", "--remote-json=run.json", "--junitxml=j.xml", *more)
+    result.assert_outcomes(passed=1 if more else 2, failed=1)
+    data = json.loads(pytester.path.joinpath("run.json").read_text())
+    spent = {worker["name"]: worker["cost_usd"] for worker in data["workers"]}
+    assert len(spent) == (1 if more else 2)
+    assert 2.5 < spent["local-gw0-1"] < 30
+    assert data["cost"]["total"] == pytest.approx(sum(spent.values()))
+    found = costs(pytester.path / "j.xml")
+    assert found[""] == pytest.approx(sum(spent.values()), abs=1e-5)
+    [line] = [line for line in said(result).splitlines() if line.startswith("cost: about")]
+    assert amounts(line)[0] == pytest.approx(sum(spent.values()), abs=0.01)
+    assert "note: costs of gw0, which died, count until then, as far as it had told them" in said(
+        result
+    )
+
+
 def test_workers_that_collect_are_in_what_a_run_may_cost(pytester: pytest.Pytester) -> None:
-    """One collects the file, on a GPU as it may run the test, too; another one may have to."""
+    """One collects the file, on a GPU, and then runs the test."""
     pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
     pytester.makepyfile("import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n")
     far = ("-o", "remotegpu_collect=far")
     result = run(pytester, CPU, *far, "--remote-run-timeout=60")
     result.assert_outcomes(passed=1)
-    assert "cost: at most $136.00, $7200.00 an hour for 60 s and its end" in said(result)
+    assert "cost: at most $68.00, $3600.00 an hour for 60 s and its end" in said(result)

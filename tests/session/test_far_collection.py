@@ -304,22 +304,11 @@ def test_what_is_gone_there_is_an_error(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*the far side has no test 'test_far.py::test_gone'*"])
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["-n2"], "-n"),
-        (["--remote-max-cost=1"], "--remote-max-cost"),
-        (["-o", "remotegpu_collect=there"], "'there' is neither here nor far"),
-    ],
-    ids=["xdist", "cost", "value"],
-)
-def test_what_does_not_go_together_is_refused(
-    pytester: pytest.Pytester, options: list[str], why: str
-) -> None:
+def test_a_value_that_is_none(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_far="import pytest\n@pytest.mark.gpu\ndef test(): pass")
-    result = run(pytester, *FAR, *options)
+    result = run(pytester, CPU, "-o", "remotegpu_collect=there")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert why in said(result)
+    assert "'there' is neither here nor far" in said(result)
 
 
 def test_a_file_that_ends_its_process_is_an_error(pytester: pytest.Pytester) -> None:
@@ -384,3 +373,111 @@ def test_without_a_far_side_the_option_does_nothing(pytester: pytest.Pytester) -
         "def test_here(): assert 'REMOTEGPU_WORKER' not in os.environ"
     )
     run(pytester, "-o", "remotegpu_collect=far").assert_outcomes(passed=1, skipped=1)
+
+
+def test_all_files_are_collected_there_where_all_tests_are_shipped(
+    pytester: pytest.Pytester,
+) -> None:
+    """One process imports those with and without marks, and this side none."""
+    only_there = "import os\nassert 'REMOTEGPU_WORKER' in os.environ\n"
+    noted = "with open('imports', 'a') as file: print(os.getpid(), file=file)\n"
+    marked = "import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n"
+    pytester.makepyfile(
+        test_far=only_there + noted + marked, test_plain=only_there + noted + "def test_too(): 1"
+    )
+    result = run(pytester, *FAR, "--remote-all")
+    result.assert_outcomes(passed=2)
+    imports = (pytester.path / "imports").read_text().split()
+    assert len(imports) == 2
+    assert len(set(imports)) == 1
+    assert "1 worker   2 tests" in said(result)
+
+
+def test_names_of_packages_are_followed(pytester: pytest.Pytester) -> None:
+    """The package is not imported here, nor is what is above its tests."""
+    pytester.makeini("[pytest]\npythonpath = src\n")
+    package = pytester.mkdir("src") / "far_package"
+    (package / "tests").mkdir(parents=True)
+    only_there = "import os\nassert 'REMOTEGPU_WORKER' in os.environ\n"
+    (package / "__init__.py").write_text("")
+    (package / "tests" / "__init__.py").write_text("")
+    text = only_there + "import pytest\n@pytest.mark.gpu\ndef test(): pass\n"
+    (package / "tests" / "test_it.py").write_text(text)
+    for name in ("far_package.tests", "far_package.tests.test_it"):
+        run(pytester, *FAR, "--pyargs", name).assert_outcomes(passed=1)
+
+
+FRESH = """
+    import json
+    import os
+    import pathlib
+    import pytest
+    import helper
+
+    if "REMOTEGPU_WORKER" not in os.environ:
+        raise ImportError("not here")
+
+    CASES = json.loads(pathlib.Path(__file__).with_name("cases.json").read_text())
+    LINES = pathlib.Path(__file__).with_name("lines.txt").read_text().split()
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("value", helper.VALUES)
+    def test_helper(value): assert value in helper.VALUES
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("case", CASES)
+    def test_case(case): assert case in CASES
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("line", LINES)
+    def test_line(line): assert line in LINES
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "gone", "come"),
+    [
+        ("helper.py", "VALUES = ['new']", "test_helper[old]", "test_helper[new]"),
+        ("cases.json", '["new"]', "test_case[old]", "test_case[new]"),
+        ("lines.txt", "new", "test_line[old]", "test_line[new]"),
+    ],
+)
+def test_what_collection_reads_is_read_anew_each_time(
+    pytester: pytest.Pytester, name: str, text: str, gone: str, come: str
+) -> None:
+    pytester.makepyfile(test_far=FRESH)
+    files = {"helper.py": "VALUES = ['old']", "cases.json": '["old"]', "lines.txt": "old"}
+    for file, content in files.items():
+        (pytester.path / file).write_text(content, encoding="utf-8")
+    listed = ids(run(pytester, *FAR, "--collect-only", "-q"))
+    assert f"test_far.py::{gone}" in listed
+    run(pytester, *FAR).assert_outcomes(passed=3)
+    path = pytester.path / name
+    path.write_text(text, encoding="utf-8")  # of the same length, and soon after
+    listed = ids(run(pytester, *FAR, "--collect-only", "-q"))
+    assert f"test_far.py::{gone}" not in listed
+    assert f"test_far.py::{come}" in listed
+    run(pytester, *FAR).assert_outcomes(passed=3)
+    chosen = run(pytester, *FAR, f"test_far.py::{gone}")
+    assert chosen.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"not found: {pytester.path / 'test_far.py'}::{gone.partition('[')[0]}" in said(chosen)
+
+
+def test_the_number_of_devices_is_that_of_now(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(
+        cards="import os\ndef device_count(): return int(os.environ['CARDS'])",
+        test_far="""
+            import cards
+            import pytest
+
+            @pytest.mark.gpu
+            @pytest.mark.parametrize("device", range(cards.device_count()))
+            def test_device(device): assert device < cards.device_count()
+        """,
+    )
+    for count in ("1", "3", "2"):
+        monkeypatch.setenv("CARDS", count)
+        assert len(ids(run(pytester, *FAR, "--collect-only", "-q"))) == int(count)
+        run(pytester, *FAR).assert_outcomes(passed=int(count))

@@ -99,6 +99,14 @@ LIES: dict[str, tuple[list[events.Event], str]] = {
         [told([FILE, test("test_a", 0, nodeid=b"test_far.py::()::x")])],
         "has the id 'test_far.py::()::x'",
     ),
+    "an id of another file's": (
+        [told([FILE, test("test_a", 0, nodeid=b"test_here.py::test_one")])],
+        "has the id 'test_here.py::test_one'",
+    ),
+    "an id of another file's, in part": (
+        [told([FILE, test("test_a", 0, nodeid=b"test_far.pyx::test_one")])],
+        "has the id 'test_far.pyx::test_one'",
+    ),
     "an error": ([told([replace(FILE, outcome=nodes.Outcome("failed", b"hm!"))])], "hm!"),
 }
 

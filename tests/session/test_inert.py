@@ -244,3 +244,14 @@ def test_a_path_behind_a_remote_flag_of_the_projects_stays_a_path(
     pytester.makepyfile("def test_out(): pass")
     result = pytester.runpytest_inprocess("--remote", "checks", "--mine=1")
     result.assert_outcomes(passed=1)
+
+
+def test_a_word_that_is_too_long_for_a_path_is_none_of_its_business(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile("def test_one(): pass\n\ndef test_two(): pass")
+    result = run(pytester, "-k", " or ".join(["test_one"] * 500))
+    result.assert_outcomes(passed=1, deselected=1)
+    refused = run(pytester, "--remote", "modal:" + ",".join(["T5"] * 500))
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    assert "'T5', which is no GPU of Modal's" in said(refused)

@@ -15,7 +15,7 @@ NAMES = (
     "count, type, min_memory_gib, min_capability, launcher, gpus_per_rank, timeout, isolate, env"
 )
 
-BUILT = "count, type, min_memory_gib, min_capability, timeout, env"
+BUILT = "count, type, min_memory_gib, min_capability, launcher, gpus_per_rank, timeout, env"
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,12 @@ BUILT = "count, type, min_memory_gib, min_capability, timeout, env"
         ("gpu(timeout=float('nan'))", ["seconds above 0", "not nan"]),
         ("gpu(env={'A': chr(0)})", ["A can't have the value"]),
         ("gpu(env={'CUDA_VISIBLE_DEVICES': '0'})", ["is set by the plugin itself"]),
-        ("gpu(2, launcher='torchrun')", ["launcher='torchrun'", "not built yet", f"is: {BUILT}"]),
-        ("gpu(gpus_per_rank=2)", ["not built yet"]),
-        ("gpu(isolate=True)", ["not built yet"]),
+        ("gpu(2, launcher='torch')", ["gpu(launcher=...)", "'torchrun'", "not 'torch'"]),
+        ("gpu(2, launcher='srun')", ["not 'srun'; srun is planned, and not built yet"]),
+        ("gpu(2, launcher='spawn')", ["starts its own processes needs no launcher: gpu(count=N)"]),
+        ("gpu(gpus_per_rank=2)", ["gpus_per_rank=2) needs a launcher", "launcher='torchrun'"]),
+        ("gpu(512, launcher='torchrun', gpus_per_rank=4)", ["are 2048 GPUs"]),
+        ("gpu(isolate=True)", ["not built yet", f"is: {BUILT}"]),
     ],
 )
 def test_an_ill_formed_mark(

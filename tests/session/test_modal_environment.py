@@ -546,11 +546,13 @@ def test_a_strange_thing_in_the_place_of_the_lock_for_deploying_ends_the_session
 ) -> None:
     pytester.makepyfile(TEST)
     write_ini(pytester)
-    place = tmp_path_factory.mktemp("locks")
-    monkeypatch.setenv("TMPDIR", str(place))
+    place = tmp_path_factory.mktemp("caches")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place))
     run(pytester, MODAL).assert_outcomes(passed=1)
-    [lock] = place.glob("remotegpu-deploying-*")
-    lock.unlink()
+    folder = place / "pytest-remotegpu" / "deploying"
+    assert not list(folder.iterdir())
+    [deploy] = service.deploys
+    lock = folder / deploy.name
     lock.mkdir()
     with LoopbackModal(pytester.path.parent / f"{pytester.path.name}-second") as second:
         for name, value in second.environ.items():
@@ -558,6 +560,6 @@ def test_a_strange_thing_in_the_place_of_the_lock_for_deploying_ends_the_session
         result = run(pytester, MODAL)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         assert f"{lock.name}'" in said(result)
-        assert "remove it, or name another folder in TMPDIR" in said(result)
+        assert "remove it, or name another folder in XDG_CACHE_HOME" in said(result)
         assert not second.deploys
     assert len(service.deploys) == 1

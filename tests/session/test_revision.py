@@ -197,3 +197,19 @@ def test_without_git_there_is_no_commit(pytester: pytest.Pytester) -> None:
     result = run(pytester, FAR, "--remote-rev=HEAD")
     assert result.ret == 4
     assert "--remote-rev='HEAD' needs a git checkout" in said(result)
+
+
+def test_files_are_collected_of_that_commit(project: pytest.Pytester) -> None:
+    """The tests are those that it has; a file that it lacks is an error that says so."""
+    options = (FAR, "-o", "remotegpu_collect=far", "--remote-rev=HEAD", "-v")
+    head = "import pytest, value\npytestmark = pytest.mark.gpu\n"
+    project.makepyfile(test_it=head + "def test_later(): assert False")
+    project.makepyfile(value="raise ImportError('not here')\n")
+    result = run(project, *options)
+    result.assert_outcomes(passed=1)
+    assert "test_it.py::test_value PASSED" in said(result)
+    project.makepyfile(test_new=head + "def test_new(): pass")
+    lacking = run(project, *options, "--continue-on-collection-errors")
+    lacking.assert_outcomes(passed=1, errors=1)
+    assert "did not collect test_new.py" in said(lacking)
+    assert "'test_new.py' was not sent: --remote-rev=HEAD sends what" in said(lacking)

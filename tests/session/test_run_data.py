@@ -19,7 +19,7 @@ from .running import CPU, LONG, Started, run, said, until
 
 KEYS = {
     *("format", "version", "session", "backend", "limits", "outcomes", "cost", "shapes"),
-    *("workers", "tests", "artifacts_dir", "sent", "causes", "notes"),
+    *("workers", "tests", "artifacts_dir", "left_running", "sent", "causes", "notes"),
 }
 
 

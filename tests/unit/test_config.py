@@ -249,6 +249,7 @@ def test_each_ini_option_is_taken_and_named() -> None:
         "remotegpu_secrets": ["env:A"],
         "remotegpu_volumes": ["m:/m"],
         "remotegpu_collect": "far",
+        "remotegpu_conftest": "far",
         "remotegpu_files": ["tests/kernels"],
         "remotegpu_aliases": ["hpc = gpu(2)"],
         "remotegpu_max_upload": "1MiB",
@@ -262,6 +263,7 @@ def test_each_ini_option_is_taken_and_named() -> None:
     settings = resolve({}, {}, ini)
     assert (settings.spec, settings.required, settings.python) == ("ssh:box", True, "/py")
     assert (settings.include, settings.exclude, settings.env) == (("*.bin",), ("*.tmp",), ("HF_*",))
+    assert settings.conftest_far
     assert (settings.collect_far, settings.files) == (True, ("tests/kernels",))
     assert settings.aliases == {"hpc": {"count": 2}}
     assert (settings.max_upload, settings.max_artifact) == (2**20, 2**10)

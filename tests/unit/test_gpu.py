@@ -29,7 +29,7 @@ GOOD: dict[str, list[Any]] = {
     "isolate": [True, False],
     "env": [{}, {"NAME": "text"}, {"_n0": "", "PATH_2": "a=b;c\nd é"}],
 }
-BUILT = {"count", "type", "min_memory_gib", "min_capability", "timeout", "env"}
+BUILT = {*GOOD} - {"isolate"}
 NAN, INF = float("nan"), float("inf")
 BAD: dict[str, list[Any]] = {
     "count": [0, -1, True, False, 1.0, "2", None, [2], MOST_GPUS + 1],
@@ -50,7 +50,7 @@ BAD: dict[str, list[Any]] = {
     ],
     "min_memory_gib": [0, -1, True, "40GB", None, NAN, INF, -INF, 10**400],
     "min_capability": [0, "8.0", True, None, NAN, INF, 80, 8.65, -8.0, 10**400],
-    "launcher": [1, None, ["torchrun"]],
+    "launcher": [1, None, ["torchrun"], "", "Torchrun", "torch", "srun", "ray", "spawn"],
     "gpus_per_rank": [0, True, "1", None],
     "timeout": [0, -3, True, "1", None, NAN, INF, 10**400],
     "isolate": [0, 1, "yes", None],
@@ -129,7 +129,8 @@ def test_what_is_built_is_read_as_it_stands(name: str, value: Any) -> None:
 def test_what_is_not_built_yet_says_so_and_what_is(name: str, value: Any) -> None:
     said = refusal(**{name: value})
     assert f"gpu({name}={value!r}) is not built yet" in said
-    assert said.endswith("what works is: count, type, min_memory_gib, min_capability, timeout, env")
+    works = "count, type, min_memory_gib, min_capability, launcher, gpus_per_rank, timeout, env"
+    assert said.endswith(f"what works is: {works}")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,10 @@ def test_no_value_upsets_it(args: list[Any], kwargs: dict[str, Any]) -> None:
         return
     assert set(read) <= BUILT
     assert read.get("count", 1) in range(1, MOST_GPUS + 1)
+    if "gpus_per_rank" in read and not read.get("launcher"):
+        with pytest.raises(MarkerError, match="needs a launcher"):
+            gpu.merge_marks([((), read)])
+        return
     shape = gpu.merge_marks([((), read)])
     assert hash(shape) == hash(gpu.merge_marks([(tuple(args), kwargs)]))
     assert shape.min_memory_gib < INF

@@ -63,6 +63,31 @@ def test_what_a_test_gets(rest: str, shape: Shape, cards: str) -> None:
         ("H1000", "did you mean H100"),
         ("T4,V100", "'V100', which is no GPU of Modal's"),
         ("T4,", "a comma with no type beside it; it reads modal:TYPE"),
+        (",", "a comma with no type beside it; it reads modal:TYPE"),
+        (" ", "modal:  names no type; .*is a variable unset"),
+        ("H100:2,L4", r"mark: gpu\(2\), and the option reads --remote=modal:H100,L4$"),
+        ("L4,A10:8", r"mark: gpu\(2\), and the option reads --remote=modal:L4,A10$"),
+        ("T4:0", r"mark: gpu\(2\), and the option reads --remote=modal:T4$"),
+        ("T4:", r"mark: gpu\(2\), and the option reads --remote=modal:T4$"),
+        ("T4:99999999999999999999", r"mark: gpu\(2\), and the option reads --remote=modal:T4$"),
+        ("4xT4", r"mark: gpu\(4\), and the option reads --remote=modal:T4$"),
+        ("t4 X 8", r"mark: gpu\(8\), and the option reads --remote=modal:t4$"),
+        ("A100-80GB*2", r"mark: gpu\(2\), and the option reads --remote=modal:A100-80GB$"),
+        ("T5:2", "names 'T5:2', which is no GPU of Modal's; did you mean T4"),
+        ("http://x", "names 'http://x', which is no GPU of Modal's; there are"),
+        ("T4;L4", "'T4;L4'; several types.* have commas between them: --remote=modal:T4,L4$"),
+        ("T4 L4,A10", "'T4 L4'; several types.* commas between them: --remote=modal:T4,L4$"),
+        ("h100!/A100", "have commas between them: --remote=modal:h100!,A100$"),
+        ("A100 80GB", r"did you mean A100-80GB (or|\?)"),
+        ("A100_80GB", r"did you mean A100-80GB (or|\?)"),
+        ("H100-80GB", "did you mean H100 or"),
+        ("NVIDIA A100-SXM4-80GB", "did you mean A100-80GB"),
+        ("RTX6000", r"did you mean RTX-PRO-6000\?"),
+        ("\uff344", "did you mean T4 or L4"),
+        ("\u21ac", "no GPU of Modal's; there are: A10, "),
+        ("4090", "no GPU of Modal's; there are: A10, "),
+        ("any", "is had without a type: --remote=modal$"),
+        ("T4\nX", r"^--remote=modal:'T4\\nX' names 'T4\\nX'"),
         ("A100:x", re.escape("gpu(2), and the option reads --remote=modal:A100")),
         ("A100:2", re.escape("gpu(2), and the option reads --remote=modal:A100")),
     ],
@@ -70,6 +95,28 @@ def test_what_a_test_gets(rest: str, shape: Shape, cards: str) -> None:
 def test_what_it_can_not_name(rest: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         spec.parse(rest)
+
+
+def test_long_names_are_cut() -> None:
+    """A thousand types are as good as one, and the message on one that is none stays a line."""
+    assert len(spec.parse(",".join(["T4", "l4"] * 500))) == 2
+    with pytest.raises(SpecError) as caught:
+        spec.parse(",".join(["T4"] * 1000 + ["X" * 5000]))
+    assert len(str(caught.value)) < 500
+    assert "XXX...', which is no GPU of Modal's" in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_whatever_is_written_is_read_or_refused_in_one_line(rest: str) -> None:
+    found: tuple[table.CardType, ...] = ()
+    refusal = ""
+    try:
+        found = spec.parse(rest)
+    except SpecError as error:
+        refusal = str(error)
+    assert refusal.isprintable()
+    assert all(card in table.TYPES.values() for card in found)
+    assert bool(found) == (bool(rest) and not refusal)
 
 
 @pytest.mark.parametrize(

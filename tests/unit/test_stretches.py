@@ -47,7 +47,8 @@ def test_those_that_wait_are_given_back(running: bool) -> None:
     withdraw = orders.Withdraw(running)
     taken, told = stretches.change(withdraw)
     assert taken == [events.Withdrawn(4, 6), events.Withdrawn(8, 9)]
-    assert told == (withdraw if running else None)
+    assert told == withdraw  # the one that runs has been told that they follow it
+    assert stretches.run == Run(0, 2)
     assert stretches.end() is None
     assert stretches.change(withdraw) == ([], None)
 

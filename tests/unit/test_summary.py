@@ -74,7 +74,29 @@ def told(began: float, *ids: str) -> RunSummary:
     summary.workers.append(WorkerCost("w-1", odd, "A (1)", len(ids), 1.0, 2.0, 3.0, 15.0, rate))
     summary.workers.append(WorkerCost("w-2", Shape(), "", 0, 1.0, 1.0, 0.0, 0.0))
     summary.worst = 0.5
+    summary.charged((number / 8, 1.0 + number, id) for number, id in enumerate(ids, 1))
     return summary
+
+
+def test_the_dearest_tests_where_machines_are_rented() -> None:
+    """Of several processes together, three at most; none with -q, and none of one's own machine."""
+    whole = RunSummary()
+    for ids in (("t::a", "t::b"), ("t::c", "t::d", "t::e")):
+        whole.add(told(1.0, *ids))
+    assert "dearest tests:" not in list(whole.lines())
+    whole.rents = True
+    lines = list(whole.lines())
+    place = lines.index("dearest tests:")
+    assert lines[place + 1 : place + 5] == [
+        "  $0.375   4.00 s   t::e",
+        "  $0.250   3.00 s   t::b",
+        "  $0.250   3.00 s   t::d",
+        next(line for line in lines if line.startswith("sent")),
+    ]
+    assert list(whole.lines(quiet=True)) == lines[:place] + lines[place + 4 :]
+    alone = RunSummary(rents=True)
+    alone.add(told(1.0, "t::a"))
+    assert "dearest tests:" not in list(alone.lines())
 
 
 def test_plain_data_survives_the_way_between_processes() -> None:

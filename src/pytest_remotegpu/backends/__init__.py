@@ -7,8 +7,9 @@ Knows no backend by itself; each is known to its entry point only.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import Final
 
 from pytest_remotegpu.backends.base import Backend, Lists, Make, MakeLists, Site
@@ -31,11 +32,14 @@ def find(name: str, rest: str, site: Site) -> Backend:
     :raises SpecError: where there is none by that name, or where it can't read ``rest``.
     :raises UsageError: where the backend's own module can't be imported.
     """
-    points = [point for point in entry_points(group=GROUP) if point.name == name]
+    points = _own(name) or [point for point in entry_points(group=GROUP) if point.name == name]
     if not points:
         close = difflib.get_close_matches(name.lower(), names(), 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise SpecError(f"there is no backend {name!r}; {hint}installed are: {', '.join(names())}")
+        raise SpecError(
+            f"there is no backend {name!r}; {hint}installed are: {', '.join(names())}"
+            "; a type of card stands behind one, as in modal:T4"
+        )
     try:
         make: Make = points[0].load()
     except (ImportError, AttributeError) as error:
@@ -43,6 +47,14 @@ def find(name: str, rest: str, site: Site) -> Backend:
             f"backend {name!r} ({points[0].value}) can't be loaded: {error}"
         ) from error
     return make(rest, site)
+
+
+def _own(name: str) -> list[EntryPoint]:
+    """Look at this package's own: that of all others is one file for each that is installed."""
+    with contextlib.suppress(PackageNotFoundError):
+        points = distribution("pytest-remotegpu").entry_points
+        return [point for point in points if (point.group, point.name) == (GROUP, name)]
+    return []
 
 
 def listing() -> list[str]:

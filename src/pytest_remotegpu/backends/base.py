@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
+
+from .found import Finding, Left, Running
 
 if TYPE_CHECKING:  # it needs a package that remotegpu doctor does without
     from pytest_remotegpu.recipe import Recipe
 
 __all__ = [
     "OWN",
+    "Announces",
     "Backend",
     "Channel",
     "Checks",
@@ -238,53 +241,6 @@ class Price:
     ending: float = 0.0
 
 
-@dataclass(frozen=True)
-class Running:
-    """Something of this user's that a backend has running.
-
-    :ivar id: what it is called, without blanks. :ivar about: a line about it.
-    :ivar busy: whether a session uses it now. :ivar run: the id of the run that it belongs to
-        alone; empty where it serves others as well, or the run has none.
-    :ivar commands: the vendor's own commands, which show more of it or do the same.
-    """
-
-    id: str
-    about: str
-    busy: bool = False
-    run: str = ""
-    commands: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a backend has found of one thing that it needs.
-
-    :ivar name: of the thing, two or three words that begin with the backend's name.
-    :ivar state: ``warn`` for what may be in the way, ``FAIL`` for what is.
-    :ivar text: what was found. :ivar fix: what to do about it; empty where all is well.
-    """
-
-    name: str
-    state: Literal["ok", "warn", "FAIL"]
-    text: str
-    fix: str = ""
-
-
-@dataclass(frozen=True)
-class Left:
-    """A machine that a session leaves behind, or may do.
-
-    :ivar of: the name by which ``remotegpu stop`` ends it. :ivar machine: what it is called; empty
-        where it has not said so. :ivar until: when it ends by itself, in seconds since the epoch.
-    :ivar sure: whether it is known to be there, and without work.
-    """
-
-    of: str
-    machine: str
-    until: float
-    sure: bool
-
-
 class Backend(Protocol):
     """A place where workers can be had.
 
@@ -402,6 +358,19 @@ class Heading(str):
     """A line that belongs to the header of a session: it is not shown where that is not."""
 
     __slots__ = ()
+
+
+@runtime_checkable
+class Announces(Protocol):
+    """A backend that has something to say of a session as a whole implements this as well."""
+
+    def announced(self) -> list[str]:
+        """Give the lines for the user; asked once, before the first worker is opened.
+
+        Where pytest-xdist has several processes, one of them asks.
+
+        :raises UsageError: where no worker can be had; asked for one, it says so again.
+        """
 
 
 @runtime_checkable

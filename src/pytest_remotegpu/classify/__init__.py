@@ -40,12 +40,6 @@ class Judgement:
     verdict: Literal["gpu", "plain", "unclear"]
     shapes: frozenset[Shape] | None = frozenset()
 
-    @property
-    def shape(self) -> Shape | None:
-        """The only shape that the file asks for; ``None`` where there are several, or who knows."""
-        found = self.shapes or frozenset()
-        return next(iter(found)) if len(found) == 1 else None
-
 
 @dataclass(frozen=True)
 class _Mark:
@@ -94,7 +88,12 @@ class Classifier:
     def mark(self, name: str, call: ast.Call | None) -> _Mark | None:
         """Give what a marker of this name means, where that is gpu."""
         if name in self._aliases:
-            return _Mark(((), self._aliases[name]))
+            own = _Mark(((), {})) if call is None else _literal(call)
+            args, words = own.given or ((), {})
+            try:
+                return _Mark(((), gpu.bind(self._aliases[name], args, words)))
+            except MarkerError:  # its argument is not known, or is missing
+                return _Mark(None)
         if name != gpu.MARK:
             return None
         return _Mark(((), {})) if call is None else _literal(call)

@@ -26,7 +26,7 @@ from pytest_remotegpu.backends.base import (
 from pytest_remotegpu.config import split_spec
 from pytest_remotegpu.doctor import project
 from pytest_remotegpu.doctor.check import FAIL, Check, fail, ok, warn
-from pytest_remotegpu.errors import FarSideError, RemoteGpuError, UnreadyError
+from pytest_remotegpu.errors import FarSideError, RemoteGpuError, UnreadyError, UsageError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol.frames import EventStream, frame
 from pytest_remotegpu.protocol.hello import Hello, differences
@@ -73,7 +73,12 @@ def look(spec: str, python: str, environ: Mapping[str, str], wait: float) -> Ite
         return iter([fail("remote", error.what, error.fix)])
     if not isinstance(backend, Describes):
         return examine(backend, environ)
-    return _equipped(spec, _site(python, wait), environ)
+    if python:
+        raise UsageError(
+            f"--python={python} names an interpreter on a host that has one; machines of "
+            f"--remote={spec} get their own, of which remotegpu_image says more; leave out --python"
+        )
+    return _equipped(spec, _site("", wait), environ)
 
 
 def _equipped(spec: str, site: Site, environ: Mapping[str, str]) -> Iterator[Check]:

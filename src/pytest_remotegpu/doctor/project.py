@@ -69,6 +69,7 @@ def asks(site: Site, environ: Mapping[str, str]) -> Site:
         preload=tuple(found["preload"]),
         chosen=frozenset(found["chosen"]),
         idle=found["idle"],
+        fresh=found["fresh"],
         run_limit=found["run_limit"],
         workers=found["workers"],
         prices=found["prices"],

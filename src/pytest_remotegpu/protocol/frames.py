@@ -22,6 +22,7 @@ __all__ = [
     "MAX_OUTBOUND",
     "EventStream",
     "Frames",
+    "decode_events",
     "encode_events",
     "encode_frame",
     "encode_message",
@@ -122,6 +123,18 @@ def read_message(body: bytes) -> Any:
 def encode_events(batch: list[Any]) -> bytes:
     """Encode a list of events, without a frame around it."""
     return plain.ENCODER.encode(batch)
+
+
+def decode_events(encoded: bytes | msgspec.Raw) -> list[events.Event]:
+    """Decode what :func:`encode_events` gave.
+
+    :raises ProtocolError: where it is no list of events.
+    """
+    try:
+        found: list[events.Event] = _EVENTS.decode(encoded)
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
+        raise ProtocolError(f"undecodable events: {error}") from None
+    return found
 
 
 def encode_frame(worker: str, nonce: str, first: int, encoded: bytes | msgspec.Raw) -> bytes:

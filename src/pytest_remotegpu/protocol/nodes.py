@@ -5,6 +5,7 @@ One tree is encoded as one piece, which events carry in parts. Knows nothing of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -12,8 +13,22 @@ import msgspec
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import plain
 
-__all__ = ["LARGEST", "Mark", "Node", "Outcome", "Parameters", "Tree", "decode", "encode"]
+__all__ = [
+    "LARGEST",
+    "Hooked",
+    "Left",
+    "Mark",
+    "Node",
+    "Outcome",
+    "Parameters",
+    "Tree",
+    "decode",
+    "decode_hooked",
+    "encode",
+    "merged",
+]
 
+PAIR: Final = 2
 LARGEST: Final = 64 * 2**20
 """Bytes that one tree may have."""
 Index = Annotated[int, msgspec.Meta(ge=0)]
@@ -89,11 +104,43 @@ class Tree(_Data, frozen=True):
     nodes: Annotated[list[Node], msgspec.Meta(min_length=1)]
 
 
+class Left(_Data, frozen=True):
+    """A test as hooks of the far side's conftests have left it.
+
+    :ivar path: of its file, :ivar number: of that one's tree, :ivar node: its place in the tree.
+    :ivar marks: all its own, as places in a list of all tests' marks.
+    :ivar name: which may be another one than in the tree.
+    :ivar properties: its user properties.
+    """
+
+    path: plain.Text
+    number: Index
+    node: Index
+    name: plain.Text
+    nodeid: plain.Text
+    marks: list[Index]
+    keywords: list[plain.Text]
+    matches: list[plain.Text]
+    properties: Any
+
+
+class Hooked(_Data, frozen=True):
+    """All tests that hooks have left, in the order in which they have left them.
+
+    :ivar markers: the names of the markers that are registered there.
+    """
+
+    marks: list[Mark]
+    tests: list[Left]
+    markers: list[plain.Text]
+
+
+_HOOKED: Final = msgspec.msgpack.Decoder(Hooked, ext_hook=plain.read_extension)
 _DECODER: Final = msgspec.msgpack.Decoder(Tree, ext_hook=plain.read_extension)
 
 
-def encode(tree: Tree) -> bytes:
-    """Encode a tree; what is open in it has been packed."""
+def encode(tree: Tree | Hooked) -> bytes:
+    """Encode a tree, or what hooks have left; what is open in it has been packed."""
     return plain.ENCODER.encode(tree)
 
 
@@ -115,11 +162,59 @@ def decode(data: bytes) -> Tree:
         if any(mark >= len(tree.marks) for mark in own):
             raise ProtocolError("a tree of a file refers to a mark that it lacks")
         _check_parameters(node.parameters)
-    for mark in tree.marks:
+    _check_marks(tree.marks)
+    return tree
+
+
+def decode_hooked(data: bytes) -> Hooked:
+    """Decode what hooks have left.
+
+    :raises ProtocolError: where the bytes are no such thing.
+    """
+    try:
+        hooked = _HOOKED.decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
+        raise ProtocolError(f"undecodable list of tests: {error}") from None
+    for test in hooked.tests:
+        pairs = test.properties
+        if any(mark >= len(hooked.marks) for mark in test.marks):
+            raise ProtocolError("a list of tests refers to a mark that it lacks")
+        sound = isinstance(pairs, list) and plain.is_shallow(pairs)
+        if not sound or not all(map(_is_property, pairs)):
+            raise ProtocolError("properties in a list of tests are no pairs")
+    _check_marks(hooked.marks)
+    return hooked
+
+
+def _is_property(pair: object) -> bool:
+    return isinstance(pair, tuple) and len(pair) == PAIR and isinstance(pair[0], str)
+
+
+def merged(tree: Tree, left: Mapping[int, Left], marks: list[Mark]) -> Tree:
+    """Make of a tree what hooks have left of its tests; one that they dropped stays as it was.
+
+    :param left: by the place of the test. :param marks: of all that is left.
+    """
+    before = len(tree.marks)
+    found = list(tree.nodes)
+    for place, test in left.items():
+        if place >= len(found) or found[place].location is None:
+            raise ProtocolError("a list of tests has one that no tree has")
+        found[place] = msgspec.structs.replace(
+            found[place],
+            nodeid=test.nodeid,
+            marks=[before + mark for mark in test.marks],
+            keywords=test.keywords,
+            matches=test.matches,
+        )
+    return Tree([*tree.marks, *marks], found)
+
+
+def _check_marks(marks: list[Mark]) -> None:
+    for mark in marks:
         named = isinstance(mark.kwargs, dict) and all(isinstance(k, str) for k in mark.kwargs)
         if not isinstance(mark.args, tuple) or not named or not _is_shallow(mark):
             raise ProtocolError("a mark in a tree of a file has no arguments that one could have")
-    return tree
 
 
 def _is_shallow(mark: Mark) -> bool:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import msgspec
 
+from pytest_remotegpu.gpu import Shape
+
 __all__ = [
     "Blob",
     "Chosen",
     "Finish",
     "Follows",
+    "Launch",
     "Limits",
+    "Meet",
     "Message",
     "Needs",
     "Options",
@@ -58,6 +62,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     :ivar args: the session's command line. :ivar argv: what ``sys.argv`` shows.
     :ivar files: the files of the tests; where ``keep_args``, ``args`` says what is collected.
+    :ivar roots: whether these may also be folders, or whatever pytest takes as an argument, and all
+        that is found there is meant, as hooks of conftests leave it.
     :ivar sys_path: entries of the import path: all of it (``whole_path``), or those in the project.
     :ivar color: ``yes`` or ``no``; :ivar width: columns of the user's terminal.
     :ivar live: whether output is sent while it is written.
@@ -73,6 +79,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     argv: list[str]
     files: list[str]
     keep_args: bool = False
+    roots: bool = False
     sys_path: list[str] = []
     whole_path: bool = False
     umask: int = 0o022
@@ -109,6 +116,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     :ivar artifacts: the folder for the tests' artifacts. :ivar root: the project's folder there.
     :ivar caches: the folder for what compilers of kernels keep; empty to leave them alone.
     :ivar barred: why files must not be imported that ended processes before, by their ids.
+    :ivar rank: the number of this process among those that run the tests together; -1 for none.
     """
 
     devices: str | None = None
@@ -117,6 +125,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     caches: str = ""
     barred: dict[bytes, bytes] = {}
+    rank: int = -1
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,6 +138,33 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     type: list[str] = []
     min_memory_gib: float = 0.0
     min_capability: float = 0.0
+
+    @classmethod
+    def of(cls, shape: Shape, *, named: bool) -> Needs:
+        """Give what a shape asks for.
+
+        :param named: whether the types that it names are to be looked for there.
+        """
+        return cls(
+            type=list(shape.type) if named else [],
+            min_memory_gib=shape.min_memory_gib,
+            min_capability=shape.min_capability,
+        )
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How several processes, the ranks, run each test together.
+
+    :ivar launcher: by which launcher's rules. :ivar ranks: how many there are.
+    """
+
+    launcher: str
+    ranks: int
+
+    @classmethod
+    def of(cls, shape: Shape) -> Launch | None:
+        """Give what a shape asks for; ``None`` where one process runs a test."""
+        return cls(launcher=shape.launcher, ranks=shape.ranks) if shape.launcher else None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,6 +214,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     :ivar run: the first stretch.
     :ivar further: files to lay out beside the tree: of packages that lie elsewhere.
     :ivar collects: whether the files' trees are to be told; the tests come later, as ``Chosen``.
+    :ivar launch: how several processes run each test; ``None`` where one does.
     """
 
     worker: str
@@ -197,6 +234,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag="order"):
     limits: Limits = Limits()
     further: list[Tree] = []
     collects: bool = False
+    launch: Launch | None = None
 
 
 class Chosen(msgspec.Struct, frozen=True, array_like=True, tag="chosen"):
@@ -252,6 +290,16 @@ class Shown(msgspec.Struct, frozen=True, array_like=True, tag="shown"):
     """Supervisor to runner, where output is live: all is shown, the next test may begin."""
 
 
+class Meet(msgspec.Struct, frozen=True, array_like=True, tag="meet"):
+    """Launcher to rank: in the tests that follow, the ranks find each other at this port.
+
+    :ivar store: whether the launcher holds the store there, and no rank is to make it.
+    """
+
+    port: int
+    store: bool
+
+
 class Blob(msgspec.Struct, frozen=True, array_like=True, tag="blob"):
     """A piece of the content of ``digest``; ``last`` ends it.
 
@@ -274,4 +322,6 @@ class Pack(msgspec.Struct, frozen=True, array_like=True, tag="pack"):
     data: bytes
 
 
-Message = Order | Chosen | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown
+Message = (
+    Order | Chosen | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown | Meet
+)

@@ -22,10 +22,11 @@ behind. Nothing stays behind silently, except what git ignores: `Snapshot.left_o
 """
 
 from pytest_remotegpu.snapshot.git import checkout_of
+from pytest_remotegpu.snapshot.globs import escaped
 from pytest_remotegpu.snapshot.packing import Gone, Packed, Piece, pack
 from pytest_remotegpu.snapshot.revision import Asked, check_out, resolve
 from pytest_remotegpu.snapshot.taking import take
 from pytest_remotegpu.snapshot.values import Entry, Rules, Snapshot, SnapshotError
 
 __all__ = ["Asked", "Entry", "Gone", "Packed", "Piece", "Rules", "Snapshot", "SnapshotError"]
-__all__ += ["check_out", "checkout_of", "pack", "resolve", "take"]
+__all__ += ["check_out", "checkout_of", "escaped", "pack", "resolve", "take"]

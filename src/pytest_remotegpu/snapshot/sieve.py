@@ -18,6 +18,7 @@ from pytest_remotegpu.snapshot.values import Rules, printable
 
 __all__ = ["NOT_UTF8", "Sieve", "is_environment"]
 
+WRITTEN: Final = "is where this session itself writes (--remote-json, --remote-artifacts)"
 NOT_UTF8: Final = "has a name, or links to one, that isn't UTF-8"
 _DRIVE: Final = "looks like a path on a drive of its own"
 _BEHIND_LINK: Final = ""  # no reason to show: the link speaks for itself
@@ -52,6 +53,7 @@ class Sieve:
         self.notes: list[str] = []
         self._include = globs.parse("remotegpu_include", rules.include)
         self._exclude = globs.parse("remotegpu_exclude", rules.exclude)
+        self._written = globs.parse("what the session writes", rules.written)
         self._components = {component for pattern in self._include for component in pattern}
         self._folders: dict[Parts, _Folder] = {(): _Folder(None, ())}
 
@@ -144,6 +146,8 @@ class Sieve:
             if globs.covers(pattern, path):
                 reason = f"matches {'/'.join(pattern)!r} in remotegpu_exclude"
                 return _Objection("/".join(path), reason)
+        if any(globs.covers(pattern, path) for pattern in self._written):
+            return _Objection("/".join(path), WRITTEN)
         return None
 
 

@@ -42,7 +42,7 @@ def take(root: Path, rules: Rules, memory: Path | None = None) -> Snapshot:
     if not root.is_dir():
         raise UsageError(f"the project root {str(root)!r} is not a folder")
     sieve = Sieve(root.resolve(), rules)
-    blank = Index.blank(_package(), sieve.root, rules.include, rules.exclude)
+    blank = Index.blank(_package(), sieve.root, rules.include, rules.barred)
     known = index.load(memory, blank)
     at = stamps.now(str(memory.parent if memory is not None else sieve.root))
     renewed = renewing.renew(sieve, known, at) if known.steady else None
@@ -74,7 +74,7 @@ def _judge_all(sieve: Sieve, rules: Rules, known: Index, at: int) -> Index:
     folders = sieve.folders()
     names = sorted({*folders, *trace.walked})
     root = str(sieve.root)
-    blank = Index.blank(_package(), sieve.root, rules.include, rules.exclude)
+    blank = Index.blank(_package(), sieve.root, rules.include, rules.barred)
     blank.at, blank.steady, blank.listings = at, trace.steady, trace.listings
     blank.folders, blank.folder_stamps = names, stamps.survey(root, names).tobytes()
     blank.environments = sorted(name for name, is_one in folders.items() if is_one)

@@ -30,12 +30,18 @@ class Rules:
     """What the user wants sent beside, or instead of, what git lists.
 
     ``include`` and ``exclude`` are globs as the package describes them; ``max_bytes`` bounds the
-    sum of the files' sizes.
+    sum of the files' sizes. ``written`` are globs of what the session itself writes.
     """
 
     include: tuple[str, ...]
     exclude: tuple[str, ...]
     max_bytes: int
+    written: tuple[str, ...] = ()
+
+    @property
+    def barred(self) -> tuple[str, ...]:
+        """All globs of what does not travel."""
+        return (*self.exclude, *self.written)
 
 
 @dataclass(frozen=True)

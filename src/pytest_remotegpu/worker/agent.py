@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from pytest_remotegpu.worker import process, serving
+from pytest_remotegpu.worker import process, serving, site
 from pytest_remotegpu.worker.bounds import Bounds
 from pytest_remotegpu.worker.pool import Pool, Warm, Wish
 from pytest_remotegpu.worker.start import Zygote
@@ -41,6 +41,8 @@ TICK: Final = 5.0
 """Seconds between two looks at what nobody reports."""
 GRACE: Final = 6.0
 """Seconds that supervisors have to clean up when the agent is told to stop."""
+LOADED: Final = ("pytest_remotegpu", "pynvml")
+"""Packages whose modules forks of this process take from it."""
 CREDENTIALS: Final = struct.Struct("3i")
 
 
@@ -84,6 +86,7 @@ class Agent:
         self._since = time.time()
         self._last_needed = time.monotonic()
         self._ending = False
+        site.prepare()
         self._sources = _sources()
         self._listener = _listen(path)
         self._identity = stat_of(str(path))
@@ -381,8 +384,8 @@ def _log(text: str) -> None:
 
 
 def _sources() -> dict[str, list[int] | None]:
-    """Look at the files of this package that this process has imported."""
-    names = [name for name in sys.modules if name.partition(".")[0] == "pytest_remotegpu"]
+    """Look at the files that this process has imported and that may be replaced meanwhile."""
+    names = [name for name in sys.modules if name.partition(".")[0] in LOADED]
     files = [__file__, *(getattr(sys.modules[name], "__file__", None) for name in names)]
     return {file: stat_of(file) for file in files if file}
 

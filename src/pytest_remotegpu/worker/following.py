@@ -62,13 +62,8 @@ class Following:
         last, self._last = self._last, None
         if last is None or self._told is item:
             return ""
-        manager = item.config.pluginmanager
-        present = manager.hook.pytest_runtest_teardown.get_hookimpls()
-        kept = [manager.get_plugin(name) for name in TEARING_DOWN]
-        others = [impl.plugin for impl in present if impl.plugin not in kept]
-        caller: Any = manager.subset_hook_caller("pytest_runtest_teardown", others)
         try:
-            caller(item=last, nextitem=item)
+            _tear_down(last, item)
         except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
             raise
         except BaseException:  # noqa: BLE001 -- a fixture's end may raise anything
@@ -76,3 +71,45 @@ class Following:
             text = traceback.format_exc()[-LONGEST:]
             return f"after {last.nodeid}:\n{text}" if self._failures <= MOST_FAILURES else ""
         return ""
+
+    def settle(
+        self, item: pytest.Item, report: pytest.TestReport, place: int | None
+    ) -> pytest.TestReport:
+        """Tear down what only tests need that are not to come after all, as a part of this test.
+
+        Plain pytest would do so, too, in the last test of a module that is run.
+
+        :param item: the test that has just been torn down. :param report: of that.
+        :param place: of the test that comes instead; where that is not known, -1 or ``None``: then
+            what the whole session has stays up.
+        :return: the report to go by.
+        """
+        keep: pytest.Item | pytest.Session | None = item.session
+        if place is not None and place >= 0:
+            known = place < len(self._items)
+            keep = self._items[place] or self._neighbours[place] if known else None
+        if self._last is not item or self._told is keep:
+            return report
+        self._told = keep if isinstance(keep, pytest.Item) else None
+        call = pytest.CallInfo.from_call(
+            lambda: _tear_down(item, keep),
+            when="teardown",
+            reraise=(KeyboardInterrupt, SystemExit, pytest.exit.Exception),
+        )
+        if call.excinfo is None:
+            return report
+        late: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
+        late.start, late.duration = report.start, report.duration + late.duration
+        if report.failed:  # of two failures the first one stays
+            late.sections.append(("This tear-down failed before, with", report.longreprtext))
+        return late
+
+
+def _tear_down(item: pytest.Item, following: pytest.Item | pytest.Session | None) -> None:
+    """Tear down what the next one does not need, and no more than pytest itself would."""
+    manager = item.config.pluginmanager
+    present = manager.hook.pytest_runtest_teardown.get_hookimpls()
+    kept = [manager.get_plugin(name) for name in TEARING_DOWN]
+    others = [impl.plugin for impl in present if impl.plugin not in kept]
+    caller: Any = manager.subset_hook_caller("pytest_runtest_teardown", others)
+    caller(item=item, nextitem=following)

@@ -43,13 +43,32 @@ class Inbox:
             message = self.wait()
         return message
 
+    def answer(self) -> Any:
+        """Wait for values that were asked for, or for the end; what else comes is kept."""
+        while not (found := [m for m in self._ready if isinstance(m, orders.Values | orders.Stop)]):
+            self._read()
+        self._ready.remove(found[0])
+        return found[0]
+
     def withdrawn(self) -> str:
         """Say why the stretch is to end before its next test; nothing where it is to go on."""
         self._look()
         if any(isinstance(message, orders.Stop) for message in self._ready):
             return "stopped"
-        taken = any(isinstance(message, orders.Withdraw) for message in self._ready)
+        taken = any(isinstance(m, orders.Withdraw) and m.running for m in self._ready)
         return "withdrawn" if taken else ""
+
+    def told_last(self) -> int | None:
+        """Give the place that was said to come after the stretch, by what has come in its midst.
+
+        :return: -1 where what was to come was withdrawn; ``None`` where nothing has come.
+        """
+        places = [
+            message.place if isinstance(message, orders.Follows) else -1
+            for message in self._ready
+            if isinstance(message, orders.Follows | orders.Withdraw)
+        ]
+        return places[-1] if places else None
 
     def _look(self) -> None:
         """Take in what has come, without waiting."""
@@ -60,8 +79,8 @@ class Inbox:
 
     def follows(self, run: orders.Run) -> orders.Run:
         """Give a stretch with what has come since of what follows it."""
-        told = [message.place for message in self._ready if isinstance(message, orders.Follows)]
-        return msgspec.structs.replace(run, following=told[-1]) if told else run
+        told = self.told_last()
+        return run if told is None else msgspec.structs.replace(run, following=told)
 
     def wait_until_shown(self) -> None:
         """Wait until what a test wrote is on its way, or until ``Stop``."""

@@ -45,13 +45,14 @@ def understood(args: Sequence[str]) -> list[str]:
     return [arg for arg in args if not re.match(r"--(no-)?cov\b", arg)]
 
 
-def neutralise(option: argparse.Namespace, worker: str) -> None:
+def neutralise(option: argparse.Namespace, worker: str, *, keeps_paths: bool = False) -> None:
     """Undo what a runner must not repeat; call it after parsing and before anything is configured.
 
     :param worker: the worker's id, which keeps its temporary folder apart from others'.
+    :param keeps_paths: whether it is to leave out the files that the user's side leaves out.
     """
     for name, value in NEUTRAL.items():
-        if hasattr(option, name):
+        if hasattr(option, name) and not (keeps_paths and name in ("ignore", "ignore_glob")):
             setattr(option, name, value)
     if getattr(option, "basetemp", None):
         option.basetemp = f"{option.basetemp}-{worker}"

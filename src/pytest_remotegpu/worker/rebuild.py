@@ -142,7 +142,8 @@ def _rebuild(siblings: list[pytest.Item], wanted: Wanted) -> tuple[pytest.Item |
         )
     unshipped = [name for name, value in wanted.values.items() if value is None]
     if unshipped:
-        return None, f"the values of {', '.join(unshipped)} can't be pickled"
+        names = ", ".join(unshipped)
+        return None, f"the values of {names} can't be pickled, or were never on your side"
     if set(wanted.values) != set(callspec.params):
         return (
             None,

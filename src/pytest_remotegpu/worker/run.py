@@ -21,7 +21,7 @@ from pytest_remotegpu.protocol import events, frames
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker.process import describe_end, memory_kills
 
-__all__ = ["RunnerHandle"]
+__all__ = ["RunnerHandle", "without_frame_work"]
 
 TAIL: Final = 2**16
 """Bytes of uncaptured output that are kept for a crash report."""
@@ -243,7 +243,7 @@ class RunnerHandle:
         with contextlib.suppress(OSError):
             found = _text(os.pread(self.stacks, 2**20, 0)).strip()
             if found:
-                return _without_frame_work(found)
+                return without_frame_work(found)
         return "its stacks could not be had: it has blocked the signal or closed the file for them"
 
     def keep_captured(self) -> None:
@@ -283,7 +283,7 @@ def _close_all(fds: Iterable[int]) -> None:
             os.close(fd)
 
 
-def _without_frame_work(stacks: str) -> str:
+def without_frame_work(stacks: str) -> str:
     """Leave out the frames of pytest, of pluggy and of this package, below the test's own."""
     lines = stacks.splitlines()
     own = [line for line in lines if not FRAMEWORK.search(line)]

@@ -5,12 +5,8 @@ Knows pytest and the wire; knows no backend, no channel to the user's side and n
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import faulthandler
 import os
-import signal
-import socket
 import sys
 import time
 import traceback
@@ -27,8 +23,8 @@ from pytest_remotegpu.worker import (
     artifacts,
     collecting,
     comparing,
+    ending,
     installed,
-    interpreter,
     junit,
     logs,
     options,
@@ -42,10 +38,9 @@ from pytest_remotegpu.worker.emit import Emitter, ReportSender
 from pytest_remotegpu.worker.following import Following
 from pytest_remotegpu.worker.gpu_state import GpuState
 from pytest_remotegpu.worker.inbox import Inbox
-from pytest_remotegpu.worker.process import DUMP
 from pytest_remotegpu.worker.quiet import QuietReporter
 
-__all__ = ["PLUGIN_NAME", "Runner", "main"]
+__all__ = ["PLUGIN_NAME", "Runner", "serve"]
 
 PLUGIN_NAME = "remotegpu-runner"
 """The name of the runner's plugin; the package's own plugin is inert beside it."""
@@ -63,6 +58,7 @@ class Runner:
         self.inbox = inbox
         self.sender: ReportSender
         self.matcher: rebuild.Matcher
+        self.trees: telling.Telling
         self.found: list[pytest.Item] = []
         self.gpus = GpuState()
         self.covering = Covering(self.options.coverage, self.site.root, order.root)
@@ -70,13 +66,17 @@ class Runner:
         self.current = -1
         self.following: Following
         self.has_parts = False
+        self.settled = self.taken = False
+        self.run = order.run
         self.captures = False
         self.natural: int | None = None
         self.skipped_files: dict[str, tuple[str, int, str]] = {}
         self.failed_files: set[str] = set()
-        self.wanted_files = {str(Path(path)) for path in order.options.files}
+        roots = order.options.roots
+        self.wanted_files = set() if roots else {str(Path(path)) for path in order.options.files}
         self.started = self.configured = time.monotonic()
         self.while_configured = contextlib.ExitStack()
+        self.early_warnings: list[tuple[str, Any, Any]] = []
 
     # configuration
 
@@ -84,13 +84,20 @@ class Runner:
     def pytest_cmdline_parse(self) -> Any:
         """Undo what must not be repeated here as soon as the command line has been read."""
         config: pytest.Config = yield
-        options.neutralise(config.option, self.order.worker)
+        roots = self.options.roots
+        options.neutralise(config.option, self.order.worker, keeps_paths=roots)
         config.option.color = self.options.color
         self.config = config
         config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
-        if self.wanted_files and not self.options.keep_args:
-            config.args = list(self.options.files)
+        if (self.wanted_files or roots) and not self.options.keep_args:
+            config.args = list(self.options.files) if roots else self._files()
         return config
+
+    def _files(self) -> list[str]:
+        """Give the files to begin with; one that is not here is missed by whoever collects."""
+        files = list(self.options.files)
+        here = [path for path in files if Path(path).exists()] if self.order.collects else files
+        return here or files
 
     def pytest_plugin_registered(self, plugin: object, manager: pytest.PytestPluginManager) -> None:
         """Put a reporter that shows nothing in the place of pytest's."""
@@ -123,8 +130,8 @@ class Runner:
         config.pluginmanager.register(files, "remotegpu-runner-files")
         config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
         if self.order.collects:
-            trees = telling.Telling(self.emitter, self._as_here)
-            config.pluginmanager.register(trees, "remotegpu-runner-trees")
+            self.trees = telling.Telling(self.emitter, self._as_here)
+            config.pluginmanager.register(self.trees, "remotegpu-runner-trees")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -134,6 +141,8 @@ class Runner:
         there, here = self.site.root, self.order.root
         paths = (there, here) if there != here else None
         self.sender = ReportSender(self.emitter, session.config, paths)
+        for when, message, location in self.early_warnings if self.options.roots else ():
+            self.sender.warning(-1, when, message, location)
         logs.forward(session.config, self.emitter, self.options.log_level)
         if not self.options.live and not self.options.shown_worker:
             captures = _captures_fds(session.config)
@@ -171,6 +180,8 @@ class Runner:
         """Let hooks add marks, and undo what they drop or reorder: the user's side has decided."""
         self.found = list(items)
         result = yield
+        if self.options.roots and self.order.collects:
+            self.trees.tell_what_is_left(items, self.config.getini("markers"))
         if not self.order.collects:
             items[:] = self._match()
         return result
@@ -203,10 +214,12 @@ class Runner:
             return
         self.emitter.put(events.Wants(unexplained))
         self.emitter.flush()
-        message = self.inbox.wait()
+        message = self.inbox.answer()
         if not isinstance(message, orders.Values):
             raise pytest.UsageError(f"{type(message).__name__} came where values were due")
         for place, wanted in cloudpickle.loads(message.payload).items():
+            if place not in unexplained:
+                continue  # another rank has asked for it
             why = self.matcher.settle(place, rebuild.Wanted(**wanted))
             if why:
                 self.emitter.put(events.NotFound(place, to_text(why)))
@@ -252,9 +265,11 @@ class Runner:
         ]
         reason = ""
         self.emitter.following = run.first
+        self.settled, self.run = False, run
         for place in places:
             ending = self.inbox.withdrawn()
-            if ending:
+            # one that comes after a test has been torn down for the next is too late for that one
+            if ending == "stopped" or (ending and (self.taken or not self.settled)):
                 reason = ending if ending == "stopped" else ""
                 break
             self._run_one(session, self.inbox.follows(run), place)
@@ -273,7 +288,7 @@ class Runner:
         assert item is not None
         following = self.following.after(run, place)
         self.sender.begin()
-        self.has_parts = False
+        self.has_parts = self.settled = self.taken = False
         self.emitter.current = self.current = place
         self.emitter.following = place + 1
         self.emitter.put(events.Started(place))
@@ -299,13 +314,8 @@ class Runner:
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
             sys.stderr.flush()
-        if artifacts.asked(self.site.artifacts, place):
-            self.emitter.flush(waits=True)  # the supervisor sends no more of them by itself
-            self.inbox.wait_until_shown()
-        for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
-            self.emitter.put(event)
-            if isinstance(event, events.Artifact) and len(event.data) > 2**16:
-                self.emitter.flush()
+        if self.site.rank < 0:  # else the launcher sends those of all ranks
+            self._send_artifacts(place)
         for told in self.covering.news():
             self.emitter.put(told)
         self._look_at_gpus(place, item, following)
@@ -316,6 +326,25 @@ class Runner:
             self.emitter.flush(waits=True)
             self.inbox.wait_until_shown()
 
+    def _settle(self, item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
+        """Let a test tear down what tests were to use that were taken back while it ran."""
+        ending = self.inbox.withdrawn()
+        self.taken = ending == "withdrawn"
+        place = self.inbox.told_last()
+        ends = not any(self.matcher.items[self.current + 1 : self.run.last])
+        if ending != "stopped" and (self.taken or (ends and place is not None)):
+            return self.following.settle(item, report, place)
+        return report
+
+    def _send_artifacts(self, place: int) -> None:
+        if artifacts.asked(self.site.artifacts, place):
+            self.emitter.flush(waits=True)  # the supervisor sends no more of them by itself
+            self.inbox.wait_until_shown()
+        for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
+            self.emitter.put(event)
+            if isinstance(event, events.Artifact) and len(event.data) > 2**16:
+                self.emitter.flush()
+
     def _look_at_gpus(self, place: int, item: pytest.Item, following: pytest.Item | None) -> None:
         """Tell of their memory; say that another process must go on, or had better do so."""
         for event in self.gpus.end(place):
@@ -325,7 +354,7 @@ class Runner:
             why = self.gpus.outgrown()
         if why:
             self.emitter.put(events.Note(to_text(why)))
-        self.emitter.spoilt = bool(why or self.gpus.poisoned)
+        self.emitter.spoilt = self.emitter.spoilt or bool(why or self.gpus.poisoned)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -342,6 +371,13 @@ class Runner:
             return
         if type(report) is not pytest.TestReport:
             self.has_parts = True
+        elif report.when == "teardown" and not self.settled:
+            self.settled = True
+            item = self.matcher.items[self.current]
+            late = report if item is None else self._settle(item, report)
+            if item is not None and late is not report:
+                item.ihook.pytest_runtest_logreport(report=late)
+                return
         settle = self.has_parts and report.when == "call" and type(report) is pytest.TestReport
         self.sender.send(self.current, report, settle=settle)
         if report.when == "call" or report.sections or not report.passed:
@@ -351,6 +387,8 @@ class Runner:
         """Send each warning to where the summary of warnings is written."""
         if hasattr(self, "sender"):
             self.sender.warning(self.current, when, warning_message, location)
+        else:  # the user's side has given it as well, unless a conftest has that is not there
+            self.early_warnings.append((when, warning_message, location))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
@@ -393,7 +431,7 @@ def _captures_fds(config: pytest.Config) -> bool:
     return bool(config.getoption("capture", "no") == "fd")
 
 
-def _session(runner: Runner, emitter: Emitter) -> bool:
+def _session(runner: Runner, emitter: Emitter, beside: Sequence[object]) -> bool:
     """Run the session; tell of an end that its tests do not account for.
 
     :return: whether it could not begin, as pytest itself has said on its streams.
@@ -401,7 +439,8 @@ def _session(runner: Runner, emitter: Emitter) -> bool:
     try:
         with contextlib.ExitStack() as runner.while_configured:
             runner.while_configured.enter_context(installed.kept())
-            status = int(pytest.main(options.understood(runner.options.args), plugins=[runner]))
+            args = options.understood(runner.options.args)
+            status = int(pytest.main(args, plugins=[runner, *beside]))
     except BaseException as error:  # noqa: BLE001 -- the border: a hook may raise anything
         text = to_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         if runner.natural is None:
@@ -418,34 +457,21 @@ def _session(runner: Runner, emitter: Emitter) -> bool:
     return status == pytest.ExitCode.USAGE_ERROR or runner.natural is None
 
 
-def main(fd: int, stacks: int, locks: Sequence[int] = (), said: bytes = b"") -> NoReturn:
-    """Serve one order that comes over the socket ``fd``, then end the process.
+def serve(
+    order: orders.Order, emitter: Emitter, inbox: Inbox, beside: Sequence[object] = ()
+) -> NoReturn:
+    """Serve an order that has been heard, then end the process.
 
-    :param stacks: a file for every thread's stack, whenever the supervisor asks for them.
-    :param locks: descriptors to hold. :param said: what had come before this process began anew,
-        with the order's interpreter options.
+    :param beside: further plugins of the session.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # its parents leave it alone
-    faulthandler.register(DUMP, file=stacks, all_threads=True)
-    channel = socket.socket(fileno=fd)
-    channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
-    emitter, inbox = Emitter(channel), Inbox(channel, said)
-    order = inbox.wait()
-    if not isinstance(order, orders.Order):
-        os._exit(0)
-    variables = interpreter.missing(order.variables)
-    if (order.options.python or variables) and not said:
-        heard = bytes(inbox.said or b"")
-        interpreter.become(order.options.python, variables, heard, [fd, stacks, *locks])
-    inbox.said = None
     surroundings.settle_in(order)
     runner = Runner(order, emitter, inbox)
-    failed = _session(runner, emitter)
+    failed = _session(runner, emitter, beside)
     for told in runner.covering.news(last=True):
         emitter.put(told)
     with contextlib.suppress(AttributeError, ValueError, OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     emitter.over(failed=failed)
-    atexit._run_exitfuncs()  # noqa: SLF001 -- os._exit would skip what libraries registered
+    ending.run_exit_functions()  # os._exit would skip what libraries registered
     os._exit(0)

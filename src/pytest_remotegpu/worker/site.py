@@ -18,10 +18,20 @@ from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.worker import versions
 
-__all__ = ["chosen", "for_runner", "hello", "look", "sweep"]
+__all__ = ["chosen", "for_runner", "hello", "look", "prepare", "sweep"]
 
 PYTHONPATH: Final = "PYTHONPATH"
 PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
+
+
+def prepare() -> None:
+    """Import and read what :func:`look` and :func:`hello` need, for forks of this process.
+
+    No card is asked for: that is for each fork to do.
+    """
+    cards.prepare()
+    versions.packages()
+    Hello.here()
 
 
 def look() -> tuple[int | None, list[cards.Card]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 
-from pytest_remotegpu.worker import interpreter, runner
+from pytest_remotegpu.worker import beginning, interpreter
 
 if __name__ == "__main__":
     if sys.argv[1] == "--anew":
         said, (channel, stacks, *locks) = interpreter.recall(sys.argv[2:])
-        runner.main(channel, stacks, locks, said)
-    runner.main(int(sys.argv[1]), int(sys.argv[2]))
+        beginning.main(channel, stacks, locks, said)
+    beginning.main(int(sys.argv[1]), int(sys.argv[2]))

@@ -50,7 +50,9 @@ class Stretches:
                 return [], self._follows(message.place)
         taken = [events.Withdrawn(run.first, run.last) for run in self._waiting]
         self._waiting.clear()
-        return list(taken), message if message.running and self.open else None
+        if taken:
+            self.run = replace(self.run, following=-1)
+        return list(taken), message if self.open and (message.running or taken) else None
 
     def _follows(self, place: int) -> orders.Follows | None:
         """Take note of what follows all of them."""

@@ -236,7 +236,7 @@ class Supervisor:
         taken, told = self._stretches.change(message)
         if taken:
             self._emit(*taken)
-        if self._wants_runner and isinstance(told, orders.Withdraw):
+        if self._wants_runner and isinstance(told, orders.Withdraw) and told.running:
             self._wants_runner = False
             self._end_stretch("")
         elif told is not None and self._runner is not None:

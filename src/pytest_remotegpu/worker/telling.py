@@ -34,6 +34,7 @@ class Telling:
         self._files: dict[int, tuple[pytest.CollectReport, pytest.File]] = {}
         self._numbers: dict[str, int] = {}
         self._early: dict[pytest.Item, dict[str, Any]] = {}
+        self._told: dict[pytest.Item, tuple[str, int, int]] = {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
@@ -56,11 +57,28 @@ class Telling:
         _, file = self._files.pop(id(report), (None, None))
         if file is None:
             return
-        data = nodes.encode(_Trees(self._reports, self._early, self._here).tree(file))
+        trees = _Trees(self._reports, self._early, self._here)
+        data = nodes.encode(trees.tree(file))
         self._reports.clear()
         self._early.clear()
         path = file.nodeid.partition("::")[0]
         number = self._numbers[path] = self._numbers.get(path, -1) + 1
+        self._told |= {item: (path, number, place) for item, place in trees.items.items()}
+        self._send(path, number, data)
+
+    def tell_what_is_left(self, items: list[pytest.Item], markers: list[str]) -> None:
+        """Tell what hooks have left of the tests.
+
+        :param markers: the lines of those that are registered.
+        """
+        trees = _Trees({}, {}, self._here)
+        left = [trees.left(item, *self._told[item]) for item in items if item in self._told]
+        names = dict.fromkeys(line.partition(":")[0].partition("(")[0].strip() for line in markers)
+        hooked = nodes.Hooked(trees.marks, left, [to_text(name) for name in names if name])
+        self._told.clear()
+        self._send("", 0, nodes.encode(hooked))
+
+    def _send(self, path: str, number: int, data: bytes) -> None:
         for start in range(0, len(data), PIECE):
             piece, last = data[start : start + PIECE], start + PIECE >= len(data)
             self._emitter.put(events.FileTree(to_text(path), number, piece, last))
@@ -79,13 +97,25 @@ class _Trees:
         self._reports = reports
         self._early = early
         self._here = here
-        self._marks: list[nodes.Mark] = []
+        self.marks: list[nodes.Mark] = []
+        self.items: dict[pytest.Item, int] = {}
         self._places: dict[int, tuple[int, object]] = {}
         self._nodes: list[nodes.Node] = []
 
     def tree(self, file: pytest.File) -> nodes.Tree:
         self._collector(file, 0)
-        return nodes.Tree(self._marks, self._nodes)
+        return nodes.Tree(self.marks, self._nodes)
+
+    def left(self, item: pytest.Item, path: str, number: int, place: int) -> nodes.Left:
+        told = self._common(item)
+        pairs = [(str(name), value) for name, value in item.user_properties]
+        return nodes.Left(
+            to_text(path),
+            number,
+            place,
+            **{name: told[name] for name in ("name", "nodeid", "marks", "keywords", "matches")},
+            properties=_plain(pairs),
+        )
 
     def _collector(self, collector: pytest.Collector, parent: int) -> None:
         report = self._reports.get(collector)
@@ -132,8 +162,10 @@ class _Trees:
 
     def _item(self, item: pytest.Item, parent: int) -> None:
         path, lineno, domain = item.location
+        vars(item).pop("location", None)  # it is kept there, and hooks may yet change the name
         original = getattr(item, "originalname", None)
         names = getattr(item, "fixturenames", None)
+        self.items[item] = len(self._nodes)
         self._nodes.append(
             nodes.Node(
                 parent,
@@ -166,9 +198,9 @@ class _Trees:
         for mark in marks:
             mark = getattr(mark, "mark", mark)  # noqa: PLW2901 -- the mark that a decorator is for
             if id(mark) not in self._places:
-                self._places[id(mark)] = (len(self._marks), mark)
+                self._places[id(mark)] = (len(self.marks), mark)
                 given = _plain(tuple(mark.args)), _plain(dict(mark.kwargs))
-                self._marks.append(nodes.Mark(to_text(mark.name), *given))
+                self.marks.append(nodes.Mark(to_text(mark.name), *given))
             places.append(self._places[id(mark)][0])
         return places
 

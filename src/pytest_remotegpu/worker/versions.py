@@ -12,7 +12,7 @@ from typing import Final
 
 from pytest_remotegpu import cards
 
-__all__ = ["found"]
+__all__ = ["found", "packages"]
 
 PACKAGES: Final = ("torch", "triton", "flash-attn", "jax")
 """Those whose version explains a failure most often."""
@@ -25,6 +25,12 @@ MOST: Final = 2**14
 
 def found() -> dict[str, str]:
     """Give names and versions; what is not there is left out."""
+    there = packages() | {"driver": cards.driver()}
+    return {name: text for name, text in there.items() if text}
+
+
+def packages() -> dict[str, str]:
+    """Give what the metadata of installed packages say, without asking NVIDIA's library."""
     there = {}
     for name in PACKAGES:
         try:
@@ -35,8 +41,7 @@ def found() -> dict[str, str]:
         if name == "torch":
             there["CUDA"] = _found_in(distribution, "torch/version.py", CUDA)
             there["cxx11abi"] = _abi_of(distribution)
-    there["driver"] = cards.driver()
-    return {name: text for name, text in there.items() if text}
+    return there
 
 
 def _abi_of(torch: importlib.metadata.Distribution) -> str:

@@ -137,11 +137,19 @@ def _state(pid: int) -> str:
 
 
 def offspring(pid: int) -> str:
-    """List what the process has started and what still runs, a line each."""
+    """List what the process has started and what still runs, a line each; its ranks are itself."""
     lines = []
+    own = _words(pid)
     for child in children(pid):
         with contextlib.suppress(OSError):
-            words = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").strip()
-            if words:
+            words = _words(child)
+            if words and not (words == own and os.getsid(child) == child):
                 lines.append(f"  {child} {words.decode('utf-8', 'replace')[:200]}")
     return "\n".join(["processes that it had started:", *lines[:20]]) if lines else ""
+
+
+def _words(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").strip()
+    except OSError:
+        return b""

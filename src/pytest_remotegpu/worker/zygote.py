@@ -7,7 +7,6 @@ A fork of it can serve one supervisor while the original stays warm for others.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import importlib
@@ -112,7 +111,8 @@ def impurities(root: str) -> list[str]:
     :param root: the project's folder; modules in it are for the runner to import, each time anew.
     """
     found = [f"thread {thread.name}" for thread in threading.enumerate()[1:]]
-    found += [name for name, module in sorted(sys.modules.items()) if _is_inside(module, root)]
+    inside = f"{os.path.normpath(root).rstrip('/')}/" if root else ""
+    found += sorted(name for name, module in sys.modules.items() if _is_inside(module, inside))
     with contextlib.suppress(OSError):
         for entry in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):
@@ -122,12 +122,13 @@ def impurities(root: str) -> list[str]:
     return found
 
 
-def _is_inside(module: object, root: str) -> bool:
+def _is_inside(module: object, inside: str) -> bool:
+    """Say whether a module's file lies in a folder, whose name ends with a slash."""
     file = getattr(module, "__file__", None)
-    name = getattr(module, "__name__", "")
-    if not file or not root or name.partition(".")[0] == "pytest_remotegpu":
+    if not inside or not isinstance(file, str) or not os.path.normpath(file).startswith(inside):
         return False
-    return Path(file).is_relative_to(root) and "site-packages" not in Path(file).parts
+    name = getattr(module, "__name__", "")
+    return name.partition(".")[0] != "pytest_remotegpu" and "site-packages" not in Path(file).parts
 
 
 def _stay_pure(control: socket.socket, root: str) -> None:
@@ -212,7 +213,7 @@ def _read_exactly(control: socket.socket, length: int) -> bytes:
 
 def _forked(control: socket.socket, fds: list[int]) -> NoReturn:
     """Become a runner in a fresh child process."""
-    from pytest_remotegpu.worker import runner  # noqa: PLC0415 -- imported before the fork
+    from pytest_remotegpu.worker import beginning  # noqa: PLC0415 -- imported before the fork
 
     control.close()
     channel, out, err, stacks, *leases = fds
@@ -222,7 +223,7 @@ def _forked(control: socket.socket, fds: list[int]) -> NoReturn:
     for fd in (null, out, err):
         os.close(fd)
     os.setsid()
-    runner.main(channel, stacks, leases)
+    beginning.main(channel, stacks, leases)
 
 
 def _child() -> int:
@@ -368,7 +369,7 @@ def _serve(control: socket.socket, folder: Path) -> None:
     with _noted_reads(reads):
         if "--bare" not in sys.argv:
             load_plugins(_words("without"))
-        from pytest_remotegpu.worker import runner  # noqa: F401, PLC0415 -- for the children
+        from pytest_remotegpu.worker import beginning  # noqa: F401, PLC0415 -- for the children
 
         preload(_words("preload"))
     _freeze()
@@ -385,5 +386,7 @@ if __name__ == "__main__":
     from pytest_remotegpu.worker import zygote  # noqa: PLW0406 -- for that very reason
 
     zygote.main(int(sys.argv[1]))
-    atexit._run_exitfuncs()  # noqa: SLF001 -- as a runner does: os._exit would skip them
+    from pytest_remotegpu.worker import ending
+
+    ending.run_exit_functions()  # as a runner does: os._exit would skip them
     os._exit(0)  # somebody waits, and with torch an interpreter takes half a second to go

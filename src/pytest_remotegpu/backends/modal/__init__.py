@@ -236,7 +236,6 @@ class Modal:
         self._losses = Losses()
         self.stays: list[stays.Stay] = []
         self._abandoned: list[tuple[str, str, str]] = []
-        self._noted = False
         self._shown: set[str] = set()
         self._asked = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -273,12 +272,20 @@ class Modal:
         notes = [f"note, {text}" for text in recipe.notes]
         return [recipes.fingerprint(recipe, more), *recipes.describe(recipe), *reasons, *notes]
 
+    def announced(self) -> list[str]:
+        """Say of a new environment what its user should know.
+
+        :raises UsageError: where it can't be made.
+        """
+        recipe = self._wanted.recipe()
+        self._more = self._more or ours.more()
+        return list(recipe.notes) if self._wanted.why(NAME, self._more) else []
+
     def examine(self) -> Iterator[Finding]:
         """Look at what stands between this host and a container; rents nothing."""
         shape = Shape(1)
         order = self._order(shape, spec.choose(self._named, shape), Environment())
         lines = [line for line in self.describe()[1:] if not line.startswith(("new, ", "note, "))]
-        self.told()  # it is told again where a worker is started
         asked = {**order, "describes": lines}
         return examining.examine(self._site.executable, asked, self._variables)
 
@@ -319,10 +326,7 @@ class Modal:
         fingerprint = environment.fingerprint or recipes.fingerprint(recipe, more)
         reasons = self._wanted.why(NAME, more)
         with self._lock:
-            first, self._noted = not self._noted, True
             earlier, self._abandoned = self._abandoned, []
-        for note in recipe.notes if reasons and first else ():
-            self.tell(note)
         app = deploying.name_of(fingerprint, gpu)
         with self._lock:
             shows = app not in self._shown
@@ -342,6 +346,7 @@ class Modal:
             "seconds": round(limit) + GRACE,
             "workers": max(MOST_CONTAINERS, self._site.workers),
             "idle": self._idle,
+            "fresh": self._site.fresh,
             "ephemeral": self._site.ephemeral,
             "run": spec.run_of(self._variables),
             "wait": self._site.wait,
@@ -374,8 +379,9 @@ class Modal:
 
     @property
     def _idle(self) -> float:
-        """Seconds that a container stays without work."""
-        return float(stays.window(self._site.idle if "idle" in self._site.chosen else IDLE))
+        """Seconds that a container stays without work; the fewest where nothing may stay warm."""
+        wanted = self._site.idle if "idle" in self._site.chosen else IDLE
+        return float(stays.window(0.0 if self._site.fresh else wanted))
 
     # what couriers say
 

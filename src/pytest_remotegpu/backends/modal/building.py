@@ -16,7 +16,7 @@ __all__ = ["EVERY", "VARIABLE", "Building", "interval"]
 
 EVERY: Final = 30.0
 """Seconds without a word after which the user is told that it goes on."""
-VARIABLE: Final = "PYTEST_REMOTEGPU_PROGRESS"
+VARIABLE: Final = "REMOTEGPU_PROGRESS"
 """The variable with another number of seconds; 0 for never."""
 
 
@@ -25,7 +25,7 @@ def interval(variables: Mapping[str, str]) -> float:
 
     :raises UsageError: for what is no number of seconds.
 
-    >>> interval({}), interval({"PYTEST_REMOTEGPU_PROGRESS": "2.5"})
+    >>> interval({}), interval({"REMOTEGPU_PROGRESS": "2.5"})
     (30.0, 2.5)
     """
     given = variables.get(VARIABLE) or str(EVERY)

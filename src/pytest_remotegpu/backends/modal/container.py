@@ -80,8 +80,8 @@ def run(request: bytes) -> Iterator[bytes]:
     """Serve one order.
 
     :param request: a line of JSON with ``nonce``, ``queue``, ``claims``, ``seconds`` (that are
-        left of the run; 0 for no limit), ``idle``, ``preload`` and ``env`` (variables to set), and
-        what the worker is to read first.
+        left of the run; 0 for no limit), ``preload``, ``env`` (variables to set) and ``fresh``
+        (whether nothing warm may be used, nor be left), and what the worker is to read first.
     :return: chunks, each with its kind, this container's mark and a number: ``GREETING`` with a
         line of JSON, ``DATA`` with what the worker writes, ``NOTICE`` once the container is about
         to be taken away, and ``DIAGNOSIS`` with how the worker ended.
@@ -204,6 +204,9 @@ class _Work:
         self._pieces: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._began = self._heard = time.monotonic()
         self._kind = _Kind(tuple(asked["preload"]), tuple(sorted(asked["env"].items())))
+        self._fresh = bool(asked["fresh"])
+        if self._fresh:
+            _end_waiting()
         ready = _WAITING.pop(self._kind) if self._kind in _WAITING else None
         self.channel = ready or self._kind.start()
         self.channel.send(first)
@@ -273,13 +276,12 @@ class _Work:
     def close(self, *, warms: bool = True) -> None:
         """End the worker with all that it started; another one warms up for the next call.
 
-        :param warms: whether there may be one.
+        :param warms: whether there may be one; not where nothing warm is to be left.
         """
         self._ending.set()
         self.channel.stop()
-        while _WAITING:
-            _WAITING.popitem()[1].stop()
-        if warms:
+        _end_waiting()
+        if warms and not self._fresh:
             _WAITING[self._kind] = self._kind.start()
 
 
@@ -301,3 +303,8 @@ class _Kind:
 
 _WAITING: Final[dict[_Kind, StdioChannel]] = {}
 """The worker that waits for the next call; it ends with this process, which holds its stdin."""
+
+
+def _end_waiting() -> None:
+    while _WAITING:
+        _WAITING.popitem()[1].stop()

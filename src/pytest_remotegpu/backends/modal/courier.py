@@ -131,7 +131,7 @@ class Courier:
     def _serve(self, order: dict[str, Any], first: bytes) -> None:
         self._end_earlier(order["earlier"])
         request = {
-            key: order[key] for key in ("nonce", "queue", "claims", "idle", "preload", "env")
+            key: order[key] for key in ("nonce", "queue", "claims", "preload", "env", "fresh")
         }
         since = time.time() - order["asked"] if order["asked"] else 0.0
         left = max(order["left"] - since, 1.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -23,6 +24,12 @@ RUN: Final = "PYTEST_REMOTEGPU_RUN"
 """The variable with the id of a run; what is made for that run alone gets it as a tag."""
 FLASH: Final = 8.0
 """The capability that FlashAttention-2 needs: Ampere or newer."""
+COUNTED: Final = re.compile(r"(\d+) ?[x*] ?([^\s*]+)|([^\s*]+?) ?[x*] ?(\d+)", re.IGNORECASE)
+"""A count beside a type, as it is written elsewhere: before it, or behind it."""
+WHATEVER: Final = {"any", "auto", "cheapest", "gpu", "*"}
+"""Names for a card of any type, with other tools and with Modal once."""
+LONGEST: Final = 80
+"""Letters of what the user wrote that are shown."""
 MAKER: Final = {"nvidia", "tesla"}
 """Words in the names that drivers give to cards, and not in those of types."""
 
@@ -53,26 +60,72 @@ def parse(rest: str) -> tuple[CardType, ...]:
 def _known(name: str, rest: str) -> CardType:
     name = name.strip()
     if not name:
+        what = "has a comma with no type beside it" if "," in rest else "names no type"
         raise SpecError(
-            f"--remote=modal:{rest} has a comma with no type beside it; it reads"
-            " modal:TYPE or modal:TYPE,TYPE, such as modal:H100,A100-80GB"
-        )
-    bare, colon, count = name.partition(":")
-    if colon:
-        number = count if count.isascii() and count.isdigit() else "2"
-        raise SpecError(
-            f"--remote=modal:{rest} has a count; how many cards a test needs stands in its mark:"
-            f" gpu({number}), and the option reads --remote=modal:{bare or 'A100'}"
+            f"--remote=modal:{_shown(rest)} {what}; it reads"
+            " modal:TYPE or modal:TYPE,TYPE, such as modal:H100,A100-80GB; with modal alone it is "
+            "the cheapest that does (is a variable unset in the command?)"
         )
     found = table.find(name)
     if found is not None:
         return found
-    raise SpecError(f"--remote=modal:{rest} names {name!r}, {_unknown(name)}")
+    option = f"--remote=modal:{_shown(rest)}"
+    if (counted := _counted(name)) is not None:
+        mark = f"gpu({counted[1]})"
+        bare = ",".join((_counted(each.strip()) or (each.strip(),))[0] for each in rest.split(","))
+        raise SpecError(
+            f"{option} has a count; how many cards a test needs stands in its mark:"
+            f" {mark}, and the option reads --remote=modal:{_shown(bare)}"
+        )
+    several = list(filter(None, re.split(r"[\s;/|+&]+", name)))
+    if len(several) > 1 and all(map(table.find, several)):
+        raise SpecError(
+            f"{option} names {_short(name)!r}; several types, of which the first that is free is "
+            f"taken, have commas between them: --remote=modal:{_shown(','.join(several))}"
+        )
+    raise SpecError(f"{option} names {_short(name)!r}, {_unknown(name)}")
+
+
+def _counted(name: str) -> tuple[str, int] | None:
+    """Read a type with a count, as others write it: ``H100:2``, ``2xH100``, ``H100*2``.
+
+    :return: the type as it is written, and a number that a mark takes; ``None`` for anything else.
+    """
+    bare, colon, count = name.partition(":")
+    match = COUNTED.fullmatch(name)
+    if match:
+        bare, count = match[2] or match[3], match[1] or match[4]
+    card = table.find(bare)
+    if card is None or not (match or colon):
+        return None
+    number = int(count[:9]) if count.isascii() and count.isdecimal() else 2
+    return bare.strip(), number if 0 < number <= card.most else 2
+
+
+def _shown(rest: str) -> str:
+    """Give what the option holds as it can be shown in a line."""
+    text = _short(rest)
+    return text if text.isprintable() else repr(text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _unknown(name: str) -> str:
+    """Say what may have been meant by a name that is no type's, and which types there are."""
+    if name.lower() in WHATEVER:
+        return (
+            "which is no GPU of Modal's; the cheapest that does for a test is had without a type: "
+            "--remote=modal"
+        )
     known = [*table.TYPES, *table.ALIASES]
-    close = difflib.get_close_matches(name.upper(), known, 3, 0.5)
+    asked = unicodedata.normalize("NFKC", _short(name)).partition(":")[0].upper()
+    words = gpu.words(asked.replace("_", "-")) - MAKER
+    named = [each for each in table.TYPES if gpu.words(each) <= words]
+    cutoff = 0.5 if len(asked) <= 2 else 0.6  # noqa: PLR2004 -- half of a T4 is much, of a 4090 little
+    alike = difflib.get_close_matches(asked, known, 3, cutoff)
+    close = [*named[:1], *(each for each in alike if each not in named)][:3]
     hint = f"did you mean {' or '.join(close)}? There are" if close else "there are"
     return f"which is no GPU of Modal's; {hint}: {', '.join(sorted(known))}"
 

@@ -1,0 +1,305 @@
+"""The workers that collect: opened for files, heard until these are through, replaced when lost.
+
+Knows the far side and the trees that come from there, as data; knows no node of pytest's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_remotegpu.controller import Lost, Notice, Said, Worker
+from pytest_remotegpu.errors import ProtocolError, RemoteGpuError, UsageError
+from pytest_remotegpu.far import SILENCE, TICK, FarSide
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.protocol import events, nodes, orders
+from pytest_remotegpu.protocol.hello import Hello, differences
+from pytest_remotegpu.protocol.plain import from_text
+
+__all__ = ["Collectors", "Gatherer"]
+
+MOST_ASKED: Final = 3
+"""How often a far side may ask for one content."""
+MOST_COLLECTORS: Final = 8
+"""Collectors of one file: its module, its doctests, what plugins add."""
+MOST_FILES: Final = 100_000
+"""Files that a far side may have collected which was not told which ones."""
+MOST_LOST: Final = 1
+"""How many workers may be lost over the same files, without anybody's notice."""
+MOST_TAKEN: Final = 3
+"""How many may be taken away by whoever rents them out."""
+Key = tuple[str, int]
+
+
+@dataclass
+class Gatherer:
+    """One worker that collects.
+
+    :ivar files: those that it collects; ``None`` for all that there are. :ivar asked: what it was
+        given for that. :ivar hooked: what hooks of the far side have left of all tests.
+    :ivar kept: what it has said that concerns whoever runs tests on it.
+    :ivar done: whether it has been through its files. :ivar why: why it never will.
+    :ivar lost: how many workers were lost in whose place this one is, :ivar taken: how many were
+        taken away. :ivar serves: whether it is to run the tests of its shape.
+    """
+
+    worker: Worker
+    files: frozenset[Path] | None
+    asked: list[str] = field(default_factory=list)
+    kept: list[Said] = field(default_factory=list)
+    done: bool = False
+    why: str = ""
+    parts: dict[Key, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
+    trees: dict[Key, nodes.Tree] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    needed: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    taken: int = 0
+    serves: bool = False
+    hooked: nodes.Hooked | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to come of its files."""
+        return self.done or bool(self.why)
+
+    def why_not(self, path: str, where: str) -> str:
+        """Say why a path has no tree.
+
+        :param where: names the far side; no worker, so that all processes of a session say alike.
+        """
+        for nodeid, text in self.failures.items():
+            if not nodeid or nodeid == path or path.startswith(f"{nodeid}/"):
+                return text
+        why = self.why or "it found no such file, or its hooks leave it out"
+        return f"the far side ({where}) did not collect {path}: {why}"
+
+
+class Collectors:
+    """The workers of one session that collect.
+
+    :param far: its far side. :param required: whether tests have to run on a GPU.
+    :param say: says something to the user at once.
+    :ivar beside: the shapes of workers that have collected and run no test.
+    """
+
+    def __init__(self, far: FarSide, *, required: bool, say: Callable[[str], None]) -> None:
+        self._far = far
+        self._required = required
+        self._say = say
+        self._gatherers: list[Gatherer] = []
+        self._let_go: set[Shape] = set()
+        self.beside: list[Shape] = []
+
+    def open(self, shape: Shape, paths: Sequence[Path]) -> Gatherer:
+        """Have a worker of a shape collect files.
+
+        :raises FarSideError: where none is to be had.
+        """
+        return self._open(shape, frozenset(paths), [str(path) for path in paths])
+
+    def open_for_all(self, shape: Shape, arguments: Sequence[str]) -> Gatherer:
+        """Have a worker of a shape collect all that there is under a session's arguments.
+
+        :raises FarSideError: where none is to be had.
+        """
+        return self._open(shape, None, list(arguments))
+
+    def _open(self, shape: Shape, files: frozenset[Path] | None, asked: list[str]) -> Gatherer:
+        gatherer = Gatherer(self._far.gather(shape, asked), files, asked)
+        self._gatherers.append(gatherer)
+        return gatherer
+
+    def wait(self, gatherer: Gatherer) -> None:
+        """Wait until nothing more is to come of its files.
+
+        :raises UsageError: where the far side can't serve this session.
+        """
+        while not gatherer.over:
+            self._pump()
+
+    def tree(self, gatherer: Gatherer, path: str, number: int) -> nodes.Tree | None:
+        """Wait for the tree of one collector of a file; ``None`` where none comes.
+
+        :raises UsageError: where the far side can't serve this session.
+        """
+        key = (path, number)
+        while key not in gatherer.trees and not gatherer.over:
+            self._pump()
+        return gatherer.trees.pop(key, None)
+
+    # the end
+
+    def assign(self, files: dict[Shape, set[Path]]) -> None:
+        """Find out which workers run tests, too: who has collected all those of its shape.
+
+        :param files: those of the tests, by shape.
+        """
+        for gatherer in self._gatherers:
+            shape = gatherer.worker.shape
+            has_all = gatherer.files is None or files.get(shape, set()) <= gatherer.files
+            gatherer.serves = shape in files and has_all
+        others = [each.worker.shape for each in self._gatherers if not each.serves]
+        self.beside = [*others, *self._let_go]
+
+    def settle(self) -> None:
+        """Hand on each worker that runs tests; let go of the others.
+
+        :raises UsageError: where the far side can't serve this session.
+        """
+        for gatherer in list(self._gatherers):
+            if gatherer.serves:
+                self.wait(gatherer)
+            if gatherer.serves and not gatherer.why:
+                self._far.hand_on(gatherer.worker, gatherer.kept)
+            else:
+                self.let_go(gatherer)
+        self._gatherers.clear()
+
+    def let_go(self, gatherer: Gatherer) -> None:
+        """End a worker that runs no test; the next one may have its machine."""
+        self._gatherers.remove(gatherer)
+        self._let_go.add(gatherer.worker.shape)
+        if not gatherer.why:
+            gatherer.worker.send(orders.Finish() if gatherer.done else orders.Stop(0.0))
+
+    # news
+
+    def _pump(self) -> None:
+        """Take in what comes next.
+
+        :raises UsageError: where the far side can't serve this session.
+        """
+        self._far.pass_on_words()
+        said = self._far.opened().next(TICK)
+        if said is None:
+            self._expire_silent()
+            return
+        gatherer = next((each for each in self._gatherers if each.worker is said.worker), None)
+        if gatherer is None:
+            return
+        try:
+            self._take(gatherer, said)
+        except UsageError:
+            raise
+        except (ProtocolError, RemoteGpuError) as error:
+            self._drop(gatherer, f"it broke the protocol: {error}")
+
+    def _drop(self, gatherer: Gatherer, why: str) -> None:
+        gatherer.why = why
+        gatherer.worker.send(orders.Stop(0.0))
+
+    def _expire_silent(self) -> None:
+        now = time.monotonic()
+        for gatherer in self._gatherers:
+            worker = gatherer.worker
+            silent = worker.hello is None and self._far.backend.prompt
+            if silent and not gatherer.over and now - worker.started > SILENCE:
+                self._drop(gatherer, f"it said no hello within {SILENCE:.0f} s")
+
+    def _take(self, gatherer: Gatherer, said: Said) -> None:
+        if isinstance(said.what, Lost):
+            self._take_end(gatherer, said.what)
+        elif isinstance(said.what, Hello):
+            self._take_hello(said.what)
+            gatherer.kept.append(said)
+        elif isinstance(said.what, Notice):
+            gatherer.kept.append(said)
+        else:
+            kept = [event for event in said.what if not self._take_event(gatherer, event)]
+            if kept:
+                gatherer.kept.append(replace(said, what=kept, size=0))
+
+    def _take_hello(self, hello: Hello) -> None:
+        wrong = differences(self._far.opened().hello, hello)
+        if self._required and hello.pretend is not None:
+            wrong.append(f"--gpu-required: its {hello.pretend} GPUs are pretend ones")
+        if wrong:
+            raise UsageError(self._refusal(wrong))
+        self._far.meet(hello)
+
+    def _refusal(self, texts: Iterable[str]) -> str:
+        head = f"the far side ({self._far.backend.name}) can't serve this session:"
+        return "\n".join([head, *texts])
+
+    def _take_end(self, gatherer: Gatherer, lost: Lost) -> None:
+        """A stream has ended: in good order, or before its files were through."""
+        worker = gatherer.worker
+        passing = getattr(worker.channel, "passing", False) or lost.preempted
+        greeted = worker.hello is not None or passing
+        if lost.kind == "usage" or not (greeted or lost.hostile or lost.kind):
+            raise UsageError(self._refusal([lost.reason or "it ended before it said hello"]))
+        final = lost.hostile or worker.limit or lost.kind == "infra"
+        if gatherer.over or final or not self._replace(gatherer, lost):
+            reason = lost.reason or "it ended before it had collected"
+            gatherer.why = gatherer.why or worker.limit or reason
+
+    def _replace(self, gatherer: Gatherer, lost: Lost) -> bool:
+        """Have another worker collect in the place of one that was lost; say whether one does.
+
+        :raises FarSideError: where none is to be had.
+        """
+        gatherer.taken += lost.preempted
+        gatherer.lost += not lost.preempted
+        if gatherer.lost > MOST_LOST or gatherer.taken > MOST_TAKEN:
+            return False
+        what = "taken away" if lost.preempted else "lost"
+        first = lost.reason.splitlines()[0] if lost.reason else "it ended"
+        self._far.summary.note(f"{gatherer.worker.name} was {what} while it collected: {first}")
+        for heard in (gatherer.parts, gatherer.kept, gatherer.needed):
+            heard.clear()
+        gatherer.worker = self._far.gather(gatherer.worker.shape, gatherer.asked)
+        return True
+
+    def _take_event(self, gatherer: Gatherer, event: Any) -> bool:
+        """Take in what concerns collection; say whether the event did."""
+        match event:
+            case events.FileTree():
+                self._take_tree(gatherer, event)
+            case events.CollectFailed():
+                gatherer.failures[from_text(event.nodeid)] = from_text(event.text)
+            case events.StretchEnded():
+                gatherer.done = True
+            case events.StartFailed():
+                self._take_start_failure(gatherer, event)
+            case events.Need():
+                self._take_need(gatherer, event)
+            case events.Waiting():
+                if text := from_text(event.text):
+                    self._say(f"waiting to collect: {text}")
+            case events.Warned():
+                self._far.replayer.warn(event, "")
+            case _:
+                return False
+        return True
+
+    def _take_tree(self, gatherer: Gatherer, event: events.FileTree) -> None:
+        key = (from_text(event.path), event.number)
+        parts = gatherer.parts[key]
+        most = MOST_FILES if gatherer.files is None else len(gatherer.files)
+        if len(gatherer.parts) + len(gatherer.trees) > MOST_COLLECTORS * most:
+            raise ProtocolError("it tells of more files than it was asked for")
+        parts += event.data
+        if len(parts) > nodes.LARGEST:
+            raise ProtocolError(f"the tree of {key[0]} has more than {nodes.LARGEST} bytes")
+        if event.last and gatherer.files is None and not key[0]:
+            gatherer.hooked = nodes.decode_hooked(bytes(gatherer.parts.pop(key)))
+        elif event.last:
+            # a process that took over from one that had ended tells again: the first counts
+            gatherer.trees.setdefault(key, nodes.decode(bytes(gatherer.parts.pop(key))))
+
+    def _take_start_failure(self, gatherer: Gatherer, event: events.StartFailed) -> None:
+        text = from_text(event.text).strip() or "it could not start and did not say why"
+        if event.usage:
+            raise UsageError(self._refusal([text, *self._far.explain(text)]))
+        gatherer.why = text
+
+    def _take_need(self, gatherer: Gatherer, event: events.Need) -> None:
+        gatherer.needed.update(event.digests)
+        if max(gatherer.needed.values(), default=0) > MOST_ASKED:
+            raise ProtocolError("the same contents are asked for again and again")
+        self._far.supply(event.digests, gatherer.worker)

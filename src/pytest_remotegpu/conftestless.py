@@ -1,0 +1,157 @@
+"""Collection for a session whose conftests are loaded on the far side only.
+
+There all is collected, hooks of conftests have their say, and what they leave is what this side
+has. Knows pytest's collection and the far side's trees; knows no worker's state.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_remotegpu.candidates import Candidates
+from pytest_remotegpu.collectors import Gatherer
+from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.gathering import Gathering
+from pytest_remotegpu.grown import FarFile, FarItem
+from pytest_remotegpu.protocol import nodes
+from pytest_remotegpu.protocol.plain import from_text
+
+__all__ = ["Conftestless"]
+
+Key = tuple[str, int]
+
+
+class Conftestless(Gathering):
+    """The plugin of a session all of whose files are collected far away, by other hooks."""
+
+    _all: Gatherer | None = None
+
+    # the start
+
+    def _begin(self) -> None:
+        self._candidates = Candidates(self._config, self._settings)
+        if not self._may_rent:
+            return
+        shapes = {shape for found in self._candidates.find().values() for shape in found}
+        shape = self._collector_of(self._config.rootpath, shapes)
+        self._forecast({shape: 1})
+        collectors = self._far_collectors()
+        gatherer = self._all = collectors.open_for_all(shape, self._arguments())
+        collectors.wait(gatherer)
+        if gatherer.why or gatherer.hooked is None:
+            why = gatherer.why or "it did not say what its hooks have left"
+            where = self._far_side(self._session).backend.name
+            raise UsageError(f"the far side ({where}) did not collect: {why}")
+        self._learn(gatherer, gatherer.hooked)
+
+    def _arguments(self) -> list[str]:
+        """Give what is to be collected: the paths of the command line, without names of tests."""
+        given = [str(argument).partition("::")[0] for argument in self._config.args]
+        here = self._config.invocation_params.dir
+        paths = [str(here / text) if (here / text).exists() else text for text in given]
+        return list(dict.fromkeys(paths))
+
+    def _learn(self, gatherer: Gatherer, hooked: nodes.Hooked) -> None:
+        """Take in what hooks have left, and the markers that they have registered."""
+        self._hooked = hooked
+        self._left: dict[Key, dict[int, nodes.Left]] = defaultdict(dict)
+        for test in hooked.tests:
+            self._left[from_text(test.path), test.number][test.node] = test
+        self._made: dict[Key, list[Any]] = {}
+        keys = {key: place for place, key in enumerate(gatherer.trees)}
+        places = [
+            (keys.get((from_text(test.path), test.number), -1), test.node) for test in hooked.tests
+        ]
+        self._reordered = places != sorted(places)
+        known = {
+            line.partition(":")[0].partition("(")[0].strip()
+            for line in self._config.getini("markers")
+        }
+        for name in map(from_text, hooked.markers):
+            if name not in known:
+                self._config.addinivalue_line("markers", f"{name}: of the far side's conftests")
+
+    # pytest's collection
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> Any:  # type: ignore[override]
+        """Give the files of the far side, whatever this side would make of them."""
+        found = yield
+        if self._aside or self._all is None:
+            return found
+        files: list[FarFile] = []
+        while True:
+            file: FarFile = FarFile.from_parent(parent, path=file_path)
+            if (file.nodeid, len(files)) not in self._all.trees:
+                return files
+            self._files[file_path] = self._all
+            files.append(self._equipped(file, len(files), "Module"))
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
+        """Let a folder fail that has failed there."""
+        report = yield from super().pytest_make_collect_report(collector)
+        text = None
+        if self._all is not None and isinstance(collector, pytest.Directory | pytest.Session):
+            text = self._all.failures.get(collector.nodeid)
+        return (
+            report if text is None else pytest.CollectReport(collector.nodeid, "failed", text, [])
+        )
+
+    def _merged(self, key: Key, tree: nodes.Tree) -> nodes.Tree:
+        return nodes.merged(tree, self._left.get(key, {}), self._hooked.marks)
+
+    def _keep(self, key: Key, made: list[Any]) -> None:
+        self._made[key] = made
+        for place, test in self._left.get(key, {}).items():
+            made[place].name = from_text(test.name)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, items: list[pytest.Item]
+    ) -> Iterator[None]:
+        """Bring the tests into the order of the far side, without those that its hooks drop."""
+        if self._all is not None:
+            self._report_unreached(session)
+            self._rearrange(items)
+        result = yield
+        for item in items:
+            if isinstance(item, FarItem):
+                _forget_repeated(item)
+        return result
+
+    def _report_unreached(self, session: pytest.Session) -> None:
+        """Let no tests go missing that the far side has in files which this side did not reach."""
+        assert self._all is not None
+        for path, number in list(self._all.trees):
+            if self._left.get((path, number)):
+                text = f"the far side has tests in {path}, and this side did not come to that file"
+                report = pytest.CollectReport(path, "failed", text, [])
+                session.config.hook.pytest_collectreport(report=report)
+
+    def _rearrange(self, items: list[pytest.Item]) -> None:
+        places: dict[pytest.Item, int] = {}
+        for place, test in enumerate(self._hooked.tests):
+            made = self._made.get((from_text(test.path), test.number))
+            if made is not None:
+                item = made[test.node]
+                places[item] = place
+                item.user_properties += test.properties
+        dropped = [item for item in items if isinstance(item, FarItem) and item not in places]
+        if dropped:
+            self._config.hook.pytest_deselected(items=dropped)
+        gone = set(dropped)
+        items[:] = [item for item in items if item not in gone]
+        if self._reordered:
+            items.sort(key=lambda item: places.get(item, len(places)))
+
+
+def _forget_repeated(item: FarItem) -> None:
+    """Take marks away that a plugin has added on both sides."""
+    told = item.own_markers[: item.told]
+    item.own_markers[item.told :] = [m for m in item.own_markers[item.told :] if m not in told]

@@ -1,0 +1,128 @@
+"""The initial conftests of a session with a far side: left to that side, or loaded at a cost.
+
+Knows pytest's command line and its ini file; knows no worker and no test. What it leaves out here,
+options and ini values of conftests included, the far side loads and reads.
+"""
+
+from __future__ import annotations
+
+import configparser
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+__all__ = ["COST", "cost", "hint", "is_asked", "leave_out", "lines"]
+
+COST: Final = pytest.StashKey[str]()
+"""What it has cost that a conftest imports torch here, in words."""
+HEAVY: Final = "torch"
+HINT: Final = (
+    "with remotegpu_conftest = far conftests are loaded on the far side only, and may import what "
+    "only that has"
+)
+
+
+def is_asked(config: pytest.Config, args: Iterable[str], environ: Mapping[str, str]) -> bool:
+    """Say whether a session is to have a far side, before its options are parsed."""
+    options = {str(arg).partition("=")[0] for arg in args}
+    named = bool(options & {"--remote", "--remotegpu"})
+    return named or bool(environ.get("PYTEST_REMOTEGPU") or config.getini("remotegpu"))
+
+
+def leave_out(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
+    """Take away what only a conftest could know: options, and names of ini options.
+
+    To be called once all options are registered that are known here.
+    """
+    _forget_options(parser, args)
+    for name in _ini_names(config):
+        try:
+            config.getini(name)
+        except ValueError:
+            parser.addini(name, "of a conftest, which is loaded on the far side", default=None)
+
+
+def _forget_options(parser: pytest.Parser, args: list[str]) -> None:
+    """Take unknown options away, each with its value where that is a word of its own."""
+    try:
+        _known, unknown = parser.parse_known_and_unknown_args(args)
+    except pytest.UsageError:
+        return  # pytest's own parsing will say what is wrong
+    for word in unknown:
+        if word not in args:
+            continue
+        place = args.index(word)
+        del args[place]
+        if "=" not in word and place < len(args) and _is_value(args[place]):
+            del args[place]
+
+
+def _is_value(word: str) -> bool:
+    """Say whether a word behind an option belongs to it: it is neither an option nor a path."""
+    return not word.startswith("-") and not Path(word.partition("::")[0]).exists()
+
+
+def _ini_names(config: pytest.Config) -> list[str]:
+    """Give the names that the ini file and the command line set, as far as they can be read."""
+    overrides: list[str] = getattr(config.known_args_namespace, "override_ini", None) or []
+    names = [text.partition("=")[0].strip() for text in overrides]
+    path = config.inipath
+    try:
+        if path is None:
+            found: Iterable[str] = ()
+        elif path.suffix == ".toml":
+            found = _toml_names(tomllib.loads(path.read_text(encoding="utf-8")))
+        else:
+            found = _section_names(path)
+    except (OSError, ValueError, configparser.Error):
+        found = ()  # pytest has read it, in ways of its own
+    return [*names, *found]
+
+
+def _toml_names(data: Mapping[str, Any]) -> list[str]:
+    tables = [data.get("pytest"), data.get("tool", {}).get("pytest")]
+    tables += [table.get("ini_options") for table in tables if isinstance(table, dict)]
+    names = [name for table in tables if isinstance(table, dict) for name in table]
+    return [name for name in names if name != "ini_options"]
+
+
+def _section_names(path: Path) -> list[str]:
+    reader = configparser.RawConfigParser(strict=False, allow_no_value=True)
+    reader.optionxform = str  # type: ignore[assignment, method-assign]
+    reader.read(path, encoding="utf-8")
+    section = "tool:pytest" if path.suffix == ".cfg" else "pytest"
+    return list(reader[section]) if reader.has_section(section) else []
+
+
+def hint(error: BaseException) -> None:
+    """Add the way out to the error of a conftest that can't be imported here."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, ImportError):
+        cause.add_note(HINT)
+
+
+def cost(manager: pytest.PytestPluginManager, seconds: float, mib: float) -> str:
+    """Say what it has cost that a conftest imports torch here.
+
+    :param seconds: that loading all initial conftests took. :param mib: of memory.
+    """
+    files = [
+        Path(str(getattr(plugin, "__file__", ""))).name
+        for plugin in manager.get_plugins()
+        if HEAVY in getattr(plugin, "__dict__", {})
+    ]
+    who = "a conftest imports" if "conftest.py" not in files else "conftest.py imports"
+    memory = f" and {mib:.0f} MiB" if mib >= 1 else ""
+    return (
+        f"{who} torch here: {seconds:.1f} s{memory} for the conftests; with "
+        "remotegpu_conftest = far they are loaded on the far side only"
+    )
+
+
+def lines(config: pytest.Config) -> list[str]:
+    """Give the line for the header, which only ``-v`` shows."""
+    text = config.stash.get(COST, "")
+    return [f"remote: {text}"] if text and config.get_verbosity() > 0 else []

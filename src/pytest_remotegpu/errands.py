@@ -1,0 +1,116 @@
+"""What ``remotegpu run`` and ``shell`` take as arguments, and what of it a session is told.
+
+Must not import pytest before a command is to run; what becomes of the command is none of its
+business.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pytest_remotegpu.errors import UsageError
+
+__all__ = ["add_run", "add_shell", "run", "shell", "split"]
+
+PASSED_ON: Final = {
+    "--remote-run-timeout": "SECONDS",
+    "--remote-max-cost": "USD",
+    "--remote-wait": "SECONDS",
+    "--remote-rev": "REF",
+    "--remote-json": "FILE",
+    "--remote-ephemeral": None,
+    "--remote-fresh": None,
+    "--remote-timeline": None,
+    "--remote-debug": None,
+    "--gpu-required": None,
+}
+"""Options of sessions that a command may have, too, with what stands for their value."""
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Tell what is for us from the command, which stands behind two dashes.
+
+    >>> split(["run", "--remote=local:cpu", "--", "git", "log", "--", "file"])
+    (['run', '--remote=local:cpu'], ['git', 'log', '--', 'file'])
+    >>> split(["stop", "--", "cloud:a-1"])
+    (['stop', '--', 'cloud:a-1'], [])
+    """
+    given = list(arguments)
+    if given[:1] != ["run"] or "--" not in given:
+        return given, []
+    place = given.index("--")
+    return given[:place], given[place + 1 :]
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Let a command take what sessions take."""
+    parser.usage = "remotegpu run --remote=SPEC [options] -- COMMAND [arguments]"
+    add_shell(parser)
+
+
+def add_shell(parser: argparse.ArgumentParser) -> None:
+    """The same for a shell."""
+    parser.add_argument("--remote", metavar="SPEC", required=True, help="where, as for tests")
+    parser.add_argument(
+        "--gpu-count", dest="gpus", type=_gpus, default=1, metavar="N", help="GPUs that it sees (1)"
+    )
+    for name, value in PASSED_ON.items():
+        kind: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
+        parser.add_argument(name, help="as for tests", **kind)
+    parser.add_argument(
+        "-o", dest="ini", action="append", default=[], metavar="NAME=VALUE", help="an ini option"
+    )
+
+
+def _gpus(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,3}", text) or not int(text):
+        raise argparse.ArgumentTypeError(f"invalid number of GPUs {text!r}; write 1 or more")
+    return int(text)
+
+
+def run(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Run one command on a far side, in the surroundings that tests have there.
+
+    :raises UsageError: for what can't be meant.
+    """
+    if not options.words:
+        raise UsageError(
+            "no command is given; it stands behind two dashes: "
+            f"remotegpu run --remote={options.remote} -- COMMAND"
+        )
+    told = _for_session(options)
+    from pytest_remotegpu import commanding  # noqa: PLC0415 -- needs pytest
+
+    return commanding.run(options.words, gpus=options.gpus, options=told, environ=environ)
+
+
+def shell(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Let the user sit on a far side, in the surroundings that tests have there.
+
+    :raises UsageError: for what can't be meant.
+    """
+    told = _for_session(options)
+    from pytest_remotegpu import shelling  # noqa: PLC0415 -- needs pytest
+
+    return shelling.run(spec=options.remote, gpus=options.gpus, options=told, environ=environ)
+
+
+def _for_session(options: argparse.Namespace) -> list[str]:
+    """Give the options of the session.
+
+    :raises UsageError: where the far side can't be meant.
+    """
+    from pytest_remotegpu.config import split_spec  # noqa: PLC0415 -- needs packages
+
+    split_spec(options.remote)
+    words = [f"--remote={options.remote}"]
+    for name, value in PASSED_ON.items():
+        given = getattr(options, name[2:].replace("-", "_"))
+        if given:
+            words.append(name if value is None else f"{name}={given}")
+    for each in options.ini:
+        words += ["-o", each]
+    return words

@@ -1,0 +1,3 @@
+"""A package that lies below `src`, with its tests in it."""
+
+VALUE = 42
