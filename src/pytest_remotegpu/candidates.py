@@ -20,7 +20,12 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.snapshot import globs
 
-__all__ = ["Candidates", "folders_of"]
+__all__ = ["Candidates", "by_demand", "folders_of"]
+
+
+def by_demand(shape: Shape) -> tuple[bool, Shape]:
+    """Give a key by which shapes are sorted: those first that ask for a number of cards only."""
+    return shape != Shape(shape.count), shape
 
 
 def folders_of(config: pytest.Config) -> list[Path]:
@@ -35,6 +40,7 @@ class Candidates:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config = config
         self._root = config.rootpath
+        self._ships_all = settings.ship_all
         self._named = globs.parse("remotegpu_files", settings.files)
         self._classifier = Classifier(folders_of(config), settings.aliases)
         self._patterns = [str(pattern) for pattern in config.getini("python_files")]
@@ -63,15 +69,23 @@ class Candidates:
         return path
 
     def find(self) -> dict[Path, frozenset[Shape]]:
-        """Give the files to be collected there, each with the shapes that its source shows."""
+        """Give the files to be collected there, each with the shapes that its source shows.
+
+        Where all tests are shipped, a file without any mark asks for what asks for least.
+        """
         found: dict[Path, frozenset[Shape]] = {}
+        plain: list[Path] = []
         for argument in map(str, self._config.args):
             path = self._path_of(argument.partition("::")[0])
             given = [path] if path.is_file() else self._walk(path)
             for file in given:
-                if file not in found and (shapes := self.shapes_of(file)) is not None:
-                    found[file] = shapes
-        return found
+                if file not in found and (judged := self.shapes_of(file)) is not None:
+                    found[file] = judged
+                elif self._ships_all and file.suffix == ".py":
+                    plain.append(file)
+        asked = {shape for shapes in found.values() for shape in shapes}
+        least = sorted(asked if found else {Shape(0)}, key=by_demand)[:1]
+        return found | dict.fromkeys(plain, frozenset(least))
 
     def shapes_of(self, file: Path) -> frozenset[Shape] | None:
         """Judge one file: the shapes that it asks for, none where these can't be seen.

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_remotegpu import terminal
 from pytest_remotegpu.backends.base import Prices
-from pytest_remotegpu.candidates import Candidates
+from pytest_remotegpu.candidates import Candidates, by_demand
 from pytest_remotegpu.collectors import Collectors, Gatherer
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
@@ -25,7 +25,7 @@ from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, items_of, report_of
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
-from pytest_remotegpu.selection import Fitting, is_choosy, runs_nothing, shape_of
+from pytest_remotegpu.selection import Fitting, runs_nothing, shape_of
 
 __all__ = ["Gathering"]
 
@@ -122,7 +122,7 @@ class Gathering:
         is the runner of some of them, or who has one card.
         """
         backend = self._far_side(self._session).backend
-        wanted = sorted(shapes, key=lambda shape: (is_choosy(shape), shape))
+        wanted = sorted(shapes, key=by_demand)
         nobody = NO_SHAPE if backend.one_host else ONE_CARD
         if not wanted or (backend.one_host and len(wanted) > 1):
             return nobody

@@ -408,3 +408,11 @@ def world_size(request: pytest.FixtureRequest) -> int:
     from pytest_remotegpu import inplace
 
     return inplace.rank_of(request)[1]
+
+
+@pytest.fixture
+def rank_group(request: pytest.FixtureRequest) -> Any:
+    """The ``torch.distributed`` group of all ranks of this test, shared with tests beside it."""
+    from pytest_remotegpu import groups
+
+    return groups.rank_group(request)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # not loaded where nothing is shipped
 
 __all__ = [
     "Fitting",
-    "is_choosy",
     "near_misses",
     "own_marker",
     "runs_nothing",
@@ -138,12 +137,11 @@ def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:
     any variables, so they never run in a worker that has some.
     """
     found = [shape for shape in shapes if shape is not None and not shape.env]
-    least = min(found, key=lambda shape: (is_choosy(shape), shape), default=Shape(0))
+    least = min(found, key=lambda shape: (_is_choosy(shape), shape), default=Shape(0))
     return [shape or least for shape in shapes]
 
 
-def is_choosy(shape: Shape) -> bool:
-    """Say whether a shape asks for more than a number of cards."""
+def _is_choosy(shape: Shape) -> bool:
     return shape != Shape(shape.count)
 
 

@@ -81,22 +81,24 @@ WHOLE = "PARITY_WHOLE" in os.environ
 CASE_LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: None,
     FAR: FAR_CASES,
-    CONFTESTS: FAR_CASES,
+    CONFTESTS: FAR_CASES if WHOLE else ("ids", "failed and new ones"),
     MODAL: None if WHOLE else (),
 }
 
 # The legs on which a far side breaks, crashes, speaks, and has other parameters.
 FAULT_LEGS = (LOCAL, MODAL) if WHOLE and HAS_MODAL else (LOCAL,)
 
-PACKED = tuple(project.name for project in PROJECTS if "packed" in project.name)
+PACKED = ("packed", "packed, by name", "packed, importlib")
 
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
-    LOCAL: None,
+    LOCAL: tuple(project.name for project in PROJECTS if WHOLE or not project.source),
     FAR: None if WHOLE else ("outcomes", "params", "layout", "broken", "choices", *PACKED),
     FAR_ALL: None if WHOLE else ("scopes", "styles", "choices", "packed"),
     # one has conftests whose hooks show results, and they would have to be here for that
-    CONFTESTS: tuple(p.name for p in PROJECTS if p.name != "hooks"),
+    CONFTESTS: tuple(p.name for p in PROJECTS if p.name != "hooks")
+    if WHOLE
+    else ("scopes", "warned", "layout", "packed"),
     FAR_XDIST: ("params", "layout", "choices"),
     # of a module that is missing there, an error says more
     FAR_MODAL: tuple(p.name for p in PROJECTS if p.name != "broken") if WHOLE else ("layout",),

@@ -9,7 +9,7 @@ import pytest
 
 from session.running import CPU, Started
 
-from .test_sessions import TORCHRUN, block, outcomes, run
+from .test_sessions import TORCHRUN, block, needs_torch, outcomes, run
 
 
 def test_each_death_is_said_and_the_next_test_is_well(pytester: pytest.Pytester) -> None:
@@ -139,8 +139,8 @@ HANGS = """
 """
 
 
+@needs_torch
 def test_each_hang_ends_soon_and_names_where(pytester: pytest.Pytester) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
     pytester.makepyfile(HANGS)
     text = run(pytester, "-p", "no:cacheprovider", "--durations=0")
     found = outcomes(text)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
 import pytest
 
 from session.running import CPU, said
 
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
 TORCHRUN = "pytestmark = pytest.mark.gpu(2, launcher='torchrun')"
 
 
@@ -156,8 +160,8 @@ def test_what_ranks_say_becomes_one_result(pytester: pytest.Pytester) -> None:
     assert "2 errors" in text
 
 
+@needs_torch
 def test_groups_of_tests_that_follow_each_other(pytester: pytest.Pytester) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
     pytester.makepyfile(f"""
         import pytest, torch, torch.distributed as dist
         {TORCHRUN}
@@ -182,3 +186,57 @@ def test_groups_of_tests_that_follow_each_other(pytester: pytest.Pytester) -> No
     """)
     text = run(pytester)
     assert "8 passed" in text
+
+
+@needs_torch
+def test_a_group_that_tests_share(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(f"""
+        import os
+        import pytest, torch, torch.distributed as dist
+        {TORCHRUN}
+        seen = []
+
+        def total():
+            ones = torch.ones(1)
+            dist.all_reduce(ones)
+            return ones.item()
+
+        @pytest.mark.parametrize("i", range(3))
+        def test_shares(rank_group, i, rank):
+            seen.append(id(rank_group))
+            assert rank_group is dist.group.WORLD
+            assert (rank_group.rank(), rank_group.size(), total()) == (rank, 2, 2)
+            assert len(set(seen)) == 1
+
+        def test_without(): assert not dist.is_initialized()
+
+        def test_own():
+            dist.init_process_group("gloo")
+            assert total() == 2
+
+        def test_again(rank_group): assert total() == 2
+
+        def test_fails(rank_group, rank):
+            assert rank
+
+        def test_after_a_failure(rank_group):
+            assert seen == []
+            assert total() == 2
+
+        def test_destroys(rank_group): dist.destroy_process_group()
+
+        def test_after_that(rank_group): assert total() == 2
+    """)
+    text = run(pytester, "-p", "no:cacheprovider")
+    assert "1 failed, 9 passed" in text
+    assert "rank 0: failed first, in call\nrank 1: passed" in block(text, "test_fails")
+
+
+def test_no_group_without_ranks(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+        @pytest.mark.gpu(2)
+        def test_it(rank_group): pass
+    """)
+    text = run(pytester)
+    assert "rank_group is for tests of several ranks: give the mark a launcher" in text

@@ -375,6 +375,24 @@ def test_without_a_far_side_the_option_does_nothing(pytester: pytest.Pytester) -
     run(pytester, "-o", "remotegpu_collect=far").assert_outcomes(passed=1, skipped=1)
 
 
+def test_all_files_are_collected_there_where_all_tests_are_shipped(
+    pytester: pytest.Pytester,
+) -> None:
+    """One process imports those with and without marks, and this side none."""
+    only_there = "import os\nassert 'REMOTEGPU_WORKER' in os.environ\n"
+    noted = "with open('imports', 'a') as file: print(os.getpid(), file=file)\n"
+    marked = "import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n"
+    pytester.makepyfile(
+        test_far=only_there + noted + marked, test_plain=only_there + noted + "def test_too(): 1"
+    )
+    result = run(pytester, *FAR, "--remote-all")
+    result.assert_outcomes(passed=2)
+    imports = (pytester.path / "imports").read_text().split()
+    assert len(imports) == 2
+    assert len(set(imports)) == 1
+    assert "1 worker   2 tests" in said(result)
+
+
 def test_names_of_packages_are_followed(pytester: pytest.Pytester) -> None:
     """The package is not imported here, nor is what is above its tests."""
     pytester.makeini("[pytest]\npythonpath = src\n")

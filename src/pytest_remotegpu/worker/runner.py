@@ -354,7 +354,7 @@ class Runner:
             why = self.gpus.outgrown()
         if why:
             self.emitter.put(events.Note(to_text(why)))
-        self.emitter.spoilt = bool(why or self.gpus.poisoned)
+        self.emitter.spoilt = self.emitter.spoilt or bool(why or self.gpus.poisoned)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

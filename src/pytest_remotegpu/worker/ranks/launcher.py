@@ -55,6 +55,7 @@ def launch(
         emitter.over(failed=False)
         os._exit(0)
     world = order.launch.ranks
+    os.chdir(order.cwd)  # the zygote's folder may be gone, without which torch can't be imported
     environ = order.environ if order.environ is not None else {**os.environ, **order.variables}
     try:
         mpirun = mpi.Mpirun(world, environ) if order.launch.launcher == "mpirun" else None

@@ -14,7 +14,7 @@ from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker.ranks.accounts import End
 from pytest_remotegpu.worker.ranks.merge import Merger
 from pytest_remotegpu.worker.ranks.team import Member
-from pytest_remotegpu.worker.ranks.words import named
+from pytest_remotegpu.worker.ranks.words import collective, named
 
 __all__ = ["Trial"]
 
@@ -133,7 +133,7 @@ class Trial:
         accounts = self._merger.accounts
         ends = {rank: end for rank, end in self._ends.items() if not accounts[rank].complete}
         gone = [
-            events.Note(to_text(f"{named([rank])}, which had come to the end of it, {end.how}"))
+            events.Note(to_text(f"{named([rank])} {end.how}, at the end of the test{_inside(end)}"))
             for rank, end in self._ends.items()
             if rank not in ends
         ]
@@ -174,3 +174,8 @@ class Trial:
                 max(one.total for one in used),
             )
         ]
+
+
+def _inside(end: End) -> str:
+    name = collective(end.stack)
+    return f", in {name}" if name else ""
