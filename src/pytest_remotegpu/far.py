@@ -193,7 +193,8 @@ class FarSide:
         run: orders.Run,
         files: list[str] | None = None,
     ) -> orders.Order:
-        self.timeline.span(worker.name, "worker opened", worker.started, worker.opened)
+        if worker.hello is None:  # one that has collected was opened before
+            self.timeline.span(worker.name, "worker opened", worker.started, worker.opened)
         order = self._shipping.order(
             worker, tests, run, self._environ, self._workers(), files=files
         )

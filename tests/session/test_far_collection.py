@@ -481,3 +481,10 @@ def test_the_number_of_devices_is_that_of_now(
         monkeypatch.setenv("CARDS", count)
         assert len(ids(run(pytester, *FAR, "--collect-only", "-q"))) == int(count)
         run(pytester, *FAR).assert_outcomes(passed=int(count))
+
+
+def test_the_timeline_has_each_phase_once(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_far="import pytest\n@pytest.mark.gpu\ndef test(): pass")
+    text = run(pytester, *FAR, "--remote-timeline").stdout.str()
+    for phase in ("worker opened", "hello", "process", "collection there", "first test", "end"):
+        assert text.count(f" s  {phase}\n") == 1, text
