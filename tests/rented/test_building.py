@@ -97,6 +97,7 @@ def test_each_part_of_a_start_is_measured_apart(
     service.faults.slow_build = {STEP: 2.0}
     service.faults.start_delay = 1.5
     pytester.makepyfile(ONE)
+    pytester.makeini("[pytest]\nremotegpu_exclude = std*\n")  # where the session's own words go
     cold = start_of(pytester, tmp_path / "run.json")
     assert cold["image and app"] >= 2.0
     assert cold["container start"] >= 1.5

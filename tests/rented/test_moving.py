@@ -56,7 +56,8 @@ def test_a_second_session_sends_what_has_changed(
             assert here == os.environ["VALUE"]
             assert pathlib.Path("one.bin").stat().st_size == pathlib.Path("two.bin").stat().st_size
     """)
-    pytester.makeini("[pytest]\nremotegpu_env = VALUE\n")
+    own = "remotegpu_exclude = std*\n"  # where the session's own words go
+    pytester.makeini(f"[pytest]\nremotegpu_env = VALUE\n{own}")
     monkeypatch.setenv("VALUE", "1")
     files, size = sent(pytester, record)
     first = carried(service)
