@@ -32,6 +32,8 @@ __all__ = ["main"]
 FINE, WRONG, USAGE = 0, 1, 2
 INTERRUPTED, UNREAD = 128 + 2, 128 + 13
 """What a shell shows of a process that Ctrl-C has ended, or the end of whoever read from it."""
+RUN_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,63}")
+"""What a session takes as the id of its run; nothing that is rented can have another."""
 LINES: Final = 20
 WAIT: Final = 300.0
 """Seconds for which the doctor waits for a card that is not free, where nobody says otherwise."""
@@ -143,11 +145,17 @@ def _card_lines(uses: Sequence[Use], trouble: str) -> Iterator[str]:
 
 def stop(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """End agents and what is rented; what serves sessions only where all are to end."""
+    run = options.of_run
+    if run is not None and not RUN_ID.fullmatch(run):
+        raise UsageError(
+            f"--run={run!r} is no id of a run; give the one that PYTEST_REMOTEGPU_RUN had, 1 to 63"
+            " of: letters, digits, . _ - (is a variable unset in the command?)"
+        )
+    if run is not None and (options.names or options.all):
+        raise UsageError(f"--run={run} names what to end; give neither names nor --all beside it")
     away = rented.ask(_site())
-    if options.of_run is not None:
-        if options.names or options.all or not options.of_run:
-            raise UsageError("--run takes the id of a run, and neither names nor --all beside it")
-        return _say(rented.stop_run(away, options.of_run))
+    if run is not None:
+        return _say(rented.stop_run(away, run))
     if options.names:
         chosen = rented.pick(away, options.names)
         return _say(rented.stop(found, running) for found, running in chosen)

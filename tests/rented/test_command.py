@@ -110,3 +110,15 @@ def test_an_id_that_can_not_be_a_tag(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "PYTEST_REMOTEGPU_RUN='a/b' can't be a tag at Modal" in said(result)
     assert service.apps == []
+
+
+@pytest.mark.parametrize("run_id", ["", "a b", "a/b", "é", "x" * 64])
+def test_no_run_is_called_ended_that_none_can_be(run_id: str) -> None:
+    told = remotegpu("stop", f"--run={run_id}")
+    assert f"--run={run_id!r} is no id of a run" in told
+    assert "is a variable unset in the command?" in told
+    assert "is left" not in told
+
+
+def test_a_run_beside_all_is_refused() -> None:
+    assert "--run=ci-1 names what to end; give neither" in remotegpu("stop", "--run=ci-1", "--all")
