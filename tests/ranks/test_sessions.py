@@ -155,7 +155,7 @@ def test_what_ranks_say_becomes_one_result(pytester: pytest.Pytester) -> None:
     assert "rank 0: failed first, in teardown\nrank 1: passed" in torn
     assert "unready" in block(text, "ERROR at setup of test_setup")
     assert "rank 1: failed first, in setup\nrank 0: passed" in text
-    assert "[i=1]" in text
+    assert "test_subtests (i=1)" in text
     assert "7 failed" in text
     assert "2 errors" in text
 
