@@ -112,3 +112,70 @@ def test_its_errors_are_those_of_the_plugin(
     result = pytester.runpytest_subprocess("--remote=socket:/nonexistent")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*nobody answers on '/nonexistent'*"])
+
+
+HOURLY = """
+import os, pytest
+import hourly_backend
+from pytest_remotegpu.testing import BackendConformance
+from test_socket_backend import path
+
+class TestHourlyBackend(BackendConformance):
+    @pytest.fixture
+    def backend(self, path):
+        return hourly_backend.HourlyBackend(path)
+
+    @pytest.fixture
+    def unable(self):
+        return hourly_backend.HourlyBackend("/nonexistent/worker.sock")
+"""
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.usefixtures("files")
+def test_hourly_one_passes(pytester: pytest.Pytester) -> None:
+    """The one that costs money; a longer name here would make its socket's path too long."""
+    pytester.path.joinpath("test_hourly_backend.py").write_text(HOURLY)
+    args = ("-q", "-rs", "-p", "no:cacheprovider", "test_hourly_backend.py")
+    result = pytester.runpytest_subprocess(*args)
+    outcomes = result.parseoutcomes()
+    assert set(outcomes) == {"passed", "skipped"}
+    assert outcomes["skipped"] == 1
+    result.stdout.fnmatch_lines(["*lists nothing"])
+
+
+@pytest.mark.usefixtures("files")
+def test_hourly_session(
+    pytester: pytest.Pytester, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a bound and a bill."""
+    home = pytester.mkdir("hourly-1.0.dist-info")
+    home.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: hourly\nVersion: 1.0\n")
+    point = "[pytest_remotegpu.backends]\nhourly = hourly_backend:make\n"
+    home.joinpath("entry_points.txt").write_text(point)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    project = pytester.mkdir("project")
+    project.joinpath("test_it.py").write_text(
+        "import pytest\n@pytest.mark.gpu\ndef test_there(): pass\n"
+    )
+    monkeypatch.chdir(project)
+    args = (f"--remote=hourly:{server}", "--remote-run-timeout=60")
+    result = pytester.runpytest_subprocess(*args)
+    result.assert_outcomes(passed=1)
+    # a tenth of a cent a second: the limit, eight seconds of an end, a minute without work
+    result.stdout.fnmatch_lines(
+        [
+            "remote: cost: at most $0.128, *",
+            "remote: hourly: containers are paid for by the second",
+            "cost: about $0.06*",
+            f"left running: 1 machine without work*remotegpu stop hourly:{server}",
+        ]
+    )
+    refused = pytester.runpytest_subprocess(*args, "--remote-max-cost=0.1")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    project.joinpath("test_it.py").write_text(
+        "import pytest\n@pytest.mark.gpu(9)\ndef test_there(): pass\n"
+    )
+    refused = pytester.runpytest_subprocess(*args)
+    refused.assert_outcomes()
+    assert "has machines with up to 8 GPUs" in refused.stdout.str() + refused.stderr.str()
