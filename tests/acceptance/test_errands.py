@@ -330,9 +330,10 @@ def test_a_shell_has_the_terminal(
         return text in said
 
     assert until(lambda: has(b"ready> ")), said
-    os.write(terminal, b"sleep 90 || echo cut\n")
-    assert until(lambda: has(b"echo cut\r\n"))
+    os.write(terminal, b"echo sleeps-$((6 * 7)); sleep 90\n")
+    assert until(lambda: has(b"sleeps-42\r\n")), said
     os.write(terminal, b"\x03")
+    assert until(lambda: has(b"") and said.count(b"ready> ") == 2), said
     os.write(terminal, b"tty && echo still-$((40 + 2))\n")
     assert until(lambda: has(b"still-42\r\n")), said
     assert b"/dev/pts/" in said
