@@ -104,7 +104,7 @@ TESTS = """
             limit = [pytest.mark.gpu(timeout=2)] if kind is nobody_comes else []
             yield pytest.param(kind, id=f"{kind.__name__}-{number}", marks=limit)
 
-    @pytest.mark.parametrize("kind", parameters())
+    @pytest.mark.parametrize("kind", [*parameters()])
     def test_fault(around, kind, rank): kind(rank)
 
     def test_well():
