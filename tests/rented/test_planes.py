@@ -186,6 +186,53 @@ def test_ends(pytester: pytest.Pytester, service: LoopbackModal, how: str) -> No
     assert service.running == [rented]
 
 
+ONE = "import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n"
+
+
+@plane
+@pytest.mark.parametrize("how", ["--remote-wait", "Ctrl-C", "kill -9"])
+def test_a_container_that_comes_too_late_ends_at_once(
+    pytester: pytest.Pytester, service: LoopbackModal, how: str
+) -> None:
+    """There the call can't be cancelled, as it has no id that anybody knows yet."""
+    service.faults.no_capacity = {"T4"}
+    pytester.makepyfile(ONE)
+    if how == "--remote-wait":
+        run(pytester, T4, "--remote-wait=2").assert_outcomes(errors=1)
+    else:
+        with Started(pytester, T4) as session:
+            service.wait_until(lambda: bool(service.inputs), 30)
+            session.process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
+            session.end()
+            service.wait_until(lambda: service.count("DictUpdate") > 0, 15)
+    (asked,) = service.inputs
+    assert asked.output is None
+    service.faults.no_capacity = set()
+    service.wait_until(lambda: asked.output is not None, 15)
+    (late,) = service.containers
+    service.wait_until(lambda: not service.running, 10)  # else it stays, and nobody needs it
+    assert (late.asked, late.frames) == (True, 0)
+
+
+@plane
+def test_a_warm_container_outlasts_a_call_that_was_withdrawn(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    begun = pytester.path / "has-begun"
+    long = LONG.replace('pathlib.Path("has-begun")', f"pathlib.Path({str(begun)!r})")
+    pytester.makepyfile(test_a=long, test_b=ONE)
+    with Started(pytester, T4, "test_a.py") as session:
+        assert until(begun.exists)
+        (rented,) = service.running
+        service.faults.no_capacity = {"T4"}
+        run(pytester, T4, "--remote-wait=2", "test_b.py").assert_outcomes(errors=1)
+        session.process.send_signal(signal.SIGINT)
+        session.end()
+    service.wait_until(lambda: all(entry.output is not None for entry in service.inputs), 15)
+    run(pytester, T4, "test_b.py").assert_outcomes(passed=1)
+    assert [entry.deliveries for entry in service.inputs] == [[rented.id]] * 3
+
+
 @plane
 def test_more_than_a_message_holds(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     pytester.path.joinpath("weights.bin").write_bytes(bytes(range(256)) * 2**14)

@@ -92,7 +92,7 @@ class Courier(StdioChannel):
         self._container = ""
         self._stay = stays.Stay(keeps=backend.keeps)
         self.rental = self._stay.rental
-        self._call = ("", "", "")
+        self._call = ("", "", "", "")
         self.preempted = False
         self.on_notice: Callable[[], None] = lambda: None
         asks = [RATES] if backend.wants_rates() else []
@@ -129,7 +129,7 @@ class Courier(StdioChannel):
         elif "ended" in said:
             self._diagnosis = said["ended"]
         elif "call" in said:
-            self._call = (*self._call[:2], said["call"])
+            self._call = (*self._call[:3], said["call"])
         if "container" in said:
             self._container = said["container"]
             self._backend.deployed()
@@ -159,7 +159,7 @@ class Courier(StdioChannel):
     def call(self, order: dict[str, Any]) -> None:
         """Say what is to be called; the first piece that is sent begins it."""
         self._called = time.monotonic()
-        self._call = (order["queue"], order["nonce"], "")
+        self._call = (order["queue"], order["nonce"], order["claims"], "")
         self._stay.app = order["app"]
         self._backend.stays.append(self._stay)
         super().send(json.dumps(order).encode() + b"\n")
@@ -183,7 +183,7 @@ class Courier(StdioChannel):
             yield data
         self._listener.join(5.0)
         self._stay.close()
-        if self._call[2] and not self._end and not self._diagnosis:
+        if self.rental.asked is not None and not self._end and not self._diagnosis:
             self._backend.abandoned(self._call)
         self.passing = self._end.get("end") in trouble.PASSING
         worked = time.monotonic() - spoke if spoke else 0.0
@@ -235,7 +235,7 @@ class Modal:
         self._asks_rates = rates.due(self._rates, _today())
         self._losses = Losses()
         self.stays: list[stays.Stay] = []
-        self._abandoned: list[tuple[str, str, str]] = []
+        self._abandoned: list[tuple[str, ...]] = []
         self._shown: set[str] = set()
         self._asked = 0.0
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -423,10 +423,10 @@ class Modal:
         with self._lock:
             self._losses.ended(called, time.monotonic(), lost=bool(lost), worked=worked, why=lost)
 
-    def abandoned(self, call: tuple[str, str, str]) -> None:
+    def abandoned(self, call: tuple[str, ...]) -> None:
         """Take note of a call whose courier is gone, so that the next one ends it.
 
-        :param call: its queue, the partition of that, and its id.
+        :param call: its queue, the partition of that, the app's dict, and its id if that is known.
         """
         with self._lock:
             self._abandoned.append(call)

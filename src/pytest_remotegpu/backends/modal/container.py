@@ -7,6 +7,7 @@ process, which no test of a user's ever enters. Passes bytes on and never looks 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -21,6 +22,7 @@ from typing import Any, Final
 from pytest_remotegpu.backends.modal.gathering import gathered
 from pytest_remotegpu.backends.modal.notice import Notice
 from pytest_remotegpu.backends.modal.pieces import GapError, Joiner
+from pytest_remotegpu.backends.modal.withdrawing import is_withdrawn, leave
 from pytest_remotegpu.backends.stdio import StdioChannel
 
 __all__ = [
@@ -68,6 +70,8 @@ PREEMPTED: Final = ", which was preempted"
 IDLES: Final = "; without work now: "
 """Stands in it before the name of the container, which stays, and may take the next call."""
 
+_CALLS: Final = itertools.count()
+"""Counts the calls of this process."""
 GREETING: Final = b"H"
 DATA: Final = b"F"
 ALIVE: Final = b"A"
@@ -84,7 +88,8 @@ def run(request: bytes) -> Iterator[bytes]:
         (whether nothing warm may be used, nor be left), and what the worker is to read first.
     :return: chunks, each with its kind, this container's mark and a number: ``GREETING`` with a
         line of JSON, ``DATA`` with what the worker writes, ``NOTICE`` once the container is about
-        to be taken away, and ``DIAGNOSIS`` with how the worker ended.
+        to be taken away, and ``DIAGNOSIS`` with how the worker ended. None for a call that was
+        withdrawn: a container that has come for that alone ends at once.
     :raises RuntimeError: where another container has begun this call; its chunks would be taken for
         those that the user's side has seen already.
     """
@@ -93,6 +98,7 @@ def run(request: bytes) -> Iterator[bytes]:
     line, _, first = request.partition(b"\n")
     asked = json.loads(line)
     over = threading.Event()
+    is_new = next(_CALLS) == 0
     claims, nonce = modal.Dict.from_name(asked["claims"]), asked["nonce"]
     mark = os.urandom(8)
     number = 0
@@ -104,7 +110,10 @@ def run(request: bytes) -> Iterator[bytes]:
 
     with Notice() as notice:
         notice.then(lambda: claims.put(_preempted(nonce), number))
-        _claim(claims, nonce, over)
+        if not _claim(claims, nonce, over):
+            if is_new:  # else it may be warm for others
+                leave()
+            return
         greeting = {
             "call": modal.current_function_call_id(),
             "container": _name(),
@@ -128,8 +137,8 @@ def run(request: bytes) -> Iterator[bytes]:
             work.close(warms=not notice.came)
 
 
-def _claim(claims: Any, nonce: str, over: threading.Event) -> None:
-    """Claim a call, and show from now on that this container is at it.
+def _claim(claims: Any, nonce: str, over: threading.Event) -> bool:
+    """Claim a call, and show from now on that this container is at it; not if it was withdrawn.
 
     A call that is delivered again while another container is at it is left to that one: its end
     would be taken for the call's.
@@ -139,7 +148,9 @@ def _claim(claims: Any, nonce: str, over: threading.Event) -> None:
     """
     if claims.put(nonce, _name(), skip_if_exists=True):
         threading.Thread(target=_show, args=(claims, nonce, over), daemon=True).start()
-        return
+        return True
+    if is_withdrawn(claims, nonce):
+        return False
     seen, shown = "", claims.get(f"{nonce}-alive")
     while shown != seen:
         seen = shown

@@ -24,7 +24,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any, BinaryIO, Final, NoReturn
 
-from pytest_remotegpu.backends.modal import container, greeting, sdk, signing, trouble
+from pytest_remotegpu.backends.modal import container, greeting, sdk, signing, trouble, withdrawing
 from pytest_remotegpu.backends.modal.outage import Outage, steady
 from pytest_remotegpu.backends.modal.pieces import Splitter
 from pytest_remotegpu.backends.modal.preparing import Preparing, watched
@@ -84,6 +84,7 @@ class Courier:
         self._call = ""
         self._container = ""
         self._queue: Any = None
+        self._claims: Any = None
         self._said: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._gone = threading.Event()
         self._function: Any = None
@@ -122,7 +123,7 @@ class Courier:
 
         with watched(self._inward, self._gone, break_off):
             self._function = self._guarded("preparing the app", prepared.run)
-        self._queue = prepared.queue
+        self._queue, self._claims = prepared.queue, prepared.claims
         self._serve(order, first)
         done = {"cancelled": True, "app": False, "containers": None}
         self._end_app(done)
@@ -331,13 +332,16 @@ class Courier:
     def _end_earlier(self, calls: list[list[str]]) -> None:
         """End calls of this session's whose courier was killed, before another is made.
 
-        :param calls: of each the queue, the partition of that, and the call's id.
+        :param calls: of each the queue, the partition of that, the app's dict, and the call's id,
+            which is empty where nobody has told it.
         """
-        for of, nonce, call in calls:
+        for of, nonce, claims, call in calls:
             with contextlib.suppress(Exception):  # its container gives up by itself, only later
                 self._modal.Queue.from_name(of).put("stop", partition=nonce)
+            withdrawing.withdraw(self._modal.Dict.from_name(claims), nonce)
             with contextlib.suppress(Exception):
-                self._modal.FunctionCall.from_id(call).cancel()
+                if call:
+                    self._modal.FunctionCall.from_id(call).cancel()
 
     def leave(self, found: trouble.Trouble) -> NoReturn:
         """End the call and this process; whoever comes first says why, and others wait for that."""
@@ -358,6 +362,8 @@ class Courier:
             ends.append(lambda: self._put("stop"))
         if self._asks:
             ends.append(lambda: self._end_call(done))
+            if not self._heard.is_set():  # it may be without an id, or its cancellation refused
+                ends.append(lambda: withdrawing.withdraw(self._claims, self._nonce))
         ends.append(lambda: self._end_app(done))
         threads = [threading.Thread(target=end, daemon=True) for end in ends]
         deadline = time.monotonic() + ENDING
