@@ -19,6 +19,7 @@ from pytest_remotegpu.backends.base import (
     Backend,
     Checks,
     Describes,
+    Heading,
     Picks,
     Prepares,
     Prices,
@@ -314,7 +315,11 @@ class Control:
         if self._speaks and isinstance(backend, Announces):
             with contextlib.suppress(UsageError):  # who opens a worker is told
                 for text in backend.announced():
-                    terminal.say(self._config, text, of_all=True)
+                    if isinstance(text, Heading):
+                        terminal.head(self._config, text)
+                        far.summary.show(text.page)
+                    else:
+                        terminal.say(self._config, text, of_all=True)
         return far
 
     def _print_plan(self, session: pytest.Session) -> None:

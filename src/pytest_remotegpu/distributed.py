@@ -62,6 +62,8 @@ TEAR_DOWN: Final = 15.0
 """Seconds that processes have for theirs after Ctrl-C: what pytest-xdist gives them in all."""
 LOOK: Final = 0.02
 """Seconds between two looks at who is there."""
+HEADS: Final = "remotegpu_heads"
+"""An attribute of reports: lines of the header that their process has come to know."""
 CARRIED: Final = {type(None), bool, int, float, complex, bytes}
 COLLECTIONS: Final = {list, tuple, set, frozenset}
 """What pytest-xdist carries between its processes, beside text and dicts."""
@@ -217,6 +219,8 @@ class Node(Control):
             last = report.when != "setup" or not report.passed
             spent = self._spent() if last else None
             data = data if spent is None else {**data, SPENT: spent}
+            if found := terminal.heads(self._config):
+                data = {**data, HEADS: json.dumps(found)}
         if isinstance(report.longrepr, FarError):
             data[CRASH] = report.longrepr.crash
         return carriable(data)
@@ -321,6 +325,7 @@ class Hub:
         self._reports = 0
         self._errors = 0
         self._on_gpu = 0
+        self._shown: set[str] = set()
 
     @functools.cached_property
     def _kept(self) -> Path:
@@ -384,6 +389,10 @@ class Hub:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the reports, and those of tests that had to run on a GPU and did."""
         self._reports += 1
+        for text in json.loads(vars(report).pop(HEADS, "[]")):
+            if text not in self._shown:
+                self._shown.add(text)
+                terminal.head(self._config, text)
         spent = vars(report).pop(SPENT, None)
         if spent is not None:
             self._spent[json.loads(spent)["process"]] = spent

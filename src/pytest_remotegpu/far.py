@@ -291,9 +291,9 @@ class FarSide:
 
     def pass_on_words(self) -> None:
         """Say what the backend has to say while a worker is on its way."""
-        if isinstance(self.backend, Tells):
-            for text in self.backend.told():
-                (terminal.head if isinstance(text, Heading) else terminal.say)(self._config, text)
+        for text in self.backend.told() if isinstance(self.backend, Tells) else ():
+            (terminal.head if isinstance(text, Heading) else terminal.say)(self._config, text)
+            self.summary.show(text.page if isinstance(text, Heading) else "")
 
     def _turn(self) -> None:
         for lane in self.lanes.values():

@@ -151,6 +151,7 @@ def _backend(name: str, summary: RunSummary) -> dict[str, Any]:
         "where": summary.where or None,
         "gpu_used": summary.real,
         "cards": list(summary.cards),
+        "pages": list(summary.pages),
     }
 
 

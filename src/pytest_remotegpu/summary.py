@@ -95,6 +95,7 @@ class RunSummary:
     :ivar left: the machines that are still paid for, or may be: by which name they are ended,
         what each is called, until when it stays (seconds since the epoch) and whether it is known
         to be there, without work; ``None`` where nobody knows of any such thing.
+    :ivar pages: where a vendor shows the machines, as addresses.
     :ivar phases: the parts of the run, in the order in which they were noticed.
     :ivar began: when the session did, in seconds since the epoch.
     """
@@ -121,6 +122,7 @@ class RunSummary:
     worst: float | None = None
     more: dict[str, Any] = field(default_factory=dict)
     left: list[tuple[str, str, float, bool]] | None = None
+    pages: list[str] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     began: float = field(default_factory=time.time)
 
@@ -181,6 +183,11 @@ class RunSummary:
         if software and software not in self.software:
             self.software.append(software)
 
+    def show(self, page: str) -> None:
+        """Keep the address of a page that shows the machines, once."""
+        if page and page not in self.pages:
+            self.pages.append(page)
+
     def phase(self, who: str, name: str, start: float, seconds: float) -> None:
         """Keep a part of the run; see :class:`Phase`."""
         if len(self.phases) < MOST_PHASES:
@@ -213,6 +220,8 @@ class RunSummary:
         self.use(other.cards)
         for software in other.software:
             self.equip(software)
+        for page in other.pages:
+            self.show(page)
         for shape, part in other.shapes.items():
             self.of(shape).add(part)
         self.artifacts += other.artifacts

@@ -22,6 +22,8 @@ MOST_KEPT = 2**16
 """Characters of a line that wait for its end."""
 MOVING = "remotegpu-incoming"
 """The name of the plugin that writes a line over and over."""
+HEADS = pytest.StashKey[list[str]]()
+"""Lines of the header that a process of pytest-xdist has no terminal for."""
 STREAMS = "remotegpu-streams"
 """The name of the plugin that shows live output by itself, byte by byte, where there is one."""
 
@@ -32,6 +34,7 @@ __all__ = [
     "begin_line",
     "debug",
     "head",
+    "heads",
     "make_way",
     "say",
     "write_summary",
@@ -159,11 +162,21 @@ def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None
 def head(config: pytest.Config, text: str) -> None:
     """Write a line that belongs to the header, and could not be known when that was written.
 
-    Where there is no header, as with ``-q`` and in the processes of pytest-xdist, nothing is.
+    Where there is no header, as with ``-q``, nothing is. A process of pytest-xdist keeps it for the
+    user's one; see :func:`heads`.
     """
     shown = config.get_verbosity() >= 0 and not config.getoption("no_header", False)
-    if text and shown and not hasattr(config, "workerinput"):
+    if text and hasattr(config, "workerinput"):
+        config.stash.setdefault(HEADS, []).append(text)
+    elif text and shown:
         say(config, text)
+
+
+def heads(config: pytest.Config) -> list[str]:
+    """Take the lines that :func:`head` has kept."""
+    kept = config.stash.get(HEADS, [])
+    config.stash[HEADS] = []
+    return kept
 
 
 def begin_line(config: pytest.Config) -> None:

@@ -117,7 +117,7 @@ def test_it_says_where_the_service_shows_it(
     """Once for an app, whoever asks for containers of it; not where no header is wanted."""
     modules = {f"test_{letter}": THREE for letter in "ab"}
     pytester.makepyfile(**modules)
-    text = said(run(pytester, T4, "--remote-workers=2", *more))
+    text = said(run(pytester, T4, "--remote-workers=2", "--remote-json=run.json", *more))
     apps = {app.id for app in service.world.apps.values() if app.name.startswith("rgpu-")}
     pattern = r"^remote: rgpu-\w+ is shown at https://modal\.com/id/(.*)$"
     lines = re.findall(pattern, text, re.MULTILINE)
@@ -125,6 +125,8 @@ def test_it_says_where_the_service_shows_it(
     assert sorted(lines) == sorted(apps)
     assert len(apps) == (2 if more else 1)
     assert text.index("is shown at") < text.index("= FAILURES =")
+    pages = json.loads(pytester.path.joinpath("run.json").read_text())["backend"]["pages"]
+    assert sorted(pages) == [f"https://modal.com/id/{app}" for app in sorted(apps)]
     if not more:
         assert "is shown at" not in said(run(pytester, T4, "-q"))
 

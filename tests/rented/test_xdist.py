@@ -63,8 +63,10 @@ def test_outcomes(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     assert tasks == {container.id for container in service.containers}
     assert re.search(r"1 GPU +2 workers +8 tests", text), text
     assert text.count("cost: at most") == 1
-    assert "the far side has" not in text  # by no process of pytest-xdist; the summary has it
+    (page,) = re.findall(r"^remote: rgpu-\w+ is shown at (https://.*)$", text, re.MULTILINE)
+    assert text.index("is shown at") < text.index("= FAILURES =")
     data = json.loads(pytester.path.joinpath("run.json").read_text())
+    assert data["backend"]["pages"] == [page]
     bills = [worker["cost_usd"] for worker in data["workers"]]
     assert len(bills) == 2
     assert all(bills)

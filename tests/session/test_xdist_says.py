@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 
 import pytest
@@ -73,3 +74,29 @@ def test_what_a_worker_says_bears_the_name_of_its_process(pytester: pytest.Pytes
     told = re.findall(r"^remote debug: (.*)$", said(result), re.MULTILINE)
     assert {line[:5] for line in told} == {"[gw0]", "[gw1]"}
     assert {line[:5] for line in told if "tests on 1 GPU" in line} == {"[gw0]", "[gw1]"}
+
+
+def far_with_torch(pytester: pytest.Pytester) -> str:
+    """Name a far side on this host that says that it has torch."""
+    info = pytester.path.parent / f"{pytester.path.name}-far" / "torch-2.6.0+cu126.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: torch\nVersion: 2.6.0+cu126\n", encoding="utf-8")
+    pytester.makeini(f"[pytest]\nremotegpu_python = {sys.executable}\n")
+    env = f"env -C / PYTHONPATH={info.parent} PYTEST_REMOTEGPU_PRETEND_GPUS=2"
+    return f"--remote=command:{env}"
+
+
+def test_what_the_far_side_has_is_said_once_for_all_processes(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("n", range(6))
+        def test_there(n): pass
+    """)
+    far = far_with_torch(pytester)
+    result = run(pytester, far, "-n2")
+    result.assert_outcomes(passed=6)
+    assert said(result).count("remote: the far side has torch 2.6.0+cu126") == 1
+    for quiet in ("-q", "--no-header"):
+        assert "the far side has" not in said(run(pytester, far, "-n2", quiet))

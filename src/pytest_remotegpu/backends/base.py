@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, Self, runtime_checkable
 
 from pytest_remotegpu.gpu import Shape
 
@@ -355,9 +355,19 @@ class Prepares(Protocol):
 
 
 class Heading(str):
-    """A line that belongs to the header of a session: it is not shown where that is not."""
+    """A line that belongs to the header of a session: it is not shown where that is not.
 
-    __slots__ = ()
+    :ivar page: the address at which people see what the line speaks of, for the run as data.
+    """
+
+    __slots__ = ("page",)
+    page: str
+
+    def __new__(cls, text: str, page: str = "") -> Self:
+        """Make one."""
+        made = super().__new__(cls, text)
+        made.page = page
+        return made
 
 
 @runtime_checkable

@@ -121,7 +121,7 @@ class Courier(StdioChannel):
         elif "end" in said:
             self._end, self.preempted = said, said["end"] == "preempted"
         elif "say" in said:
-            self._backend.tell(said["say"], head="head" in said)
+            self._backend.tell(said["say"], page=said.get("page"))
         elif "rates" in said:
             self._backend.take_rates(said["rates"], said["workspace"])
         elif "notice" in said:
@@ -398,12 +398,12 @@ class Modal:
         """Take note that a container of the environment has started."""
         self._deployed = True
 
-    def tell(self, text: str, *, head: bool = False) -> None:
+    def tell(self, text: str, *, page: str | None = None) -> None:
         """Keep a line for the user.
 
-        :param head: whether it is for the header.
+        :param page: where what it speaks of is shown, if it is for the header.
         """
-        self._lines.put(Heading(text) if head else text)
+        self._lines.put(text if page is None else Heading(text, page))
 
     def told(self) -> list[str]:
         """Give the lines that have come since the last call."""

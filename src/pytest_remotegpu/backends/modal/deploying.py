@@ -110,15 +110,15 @@ def prepared(
     return chosen(found, order)
 
 
-def show(modal: Any, app: str, say_above: Callable[[str], None]) -> None:
+def show(modal: Any, app: str, show_page: Callable[[str], None]) -> None:
     """Tell where the service shows an app, from a thread: a call need not wait for that.
 
-    :param say_above: tells the user what belongs to the header.
+    :param show_page: is given the address.
     """
 
     def look() -> None:
         with contextlib.suppress(Exception):  # it is nothing that a test depends on
-            say_above(f"{app} is shown at {modal.App.lookup(app).get_dashboard_url()}")
+            show_page(modal.App.lookup(app).get_dashboard_url())
 
     threading.Thread(target=look, daemon=True).start()
 

@@ -70,16 +70,16 @@ class Preparing:
         if order["ephemeral"]:
             with self._described(deploying.why(order)) as made:
                 app, found = deploying.temporary(modal, order, made, self._until, _break_off)
-            self._say_above(f"{order['app']} is shown at {app.get_dashboard_url()}")
+            self._show_page(app.get_dashboard_url())
             return found
         found = deploying.prepared(modal, order, self._described, self._say, self._held)
         if order["shows"]:
-            deploying.show(modal, order["app"], self._say_above)
+            deploying.show(modal, order["app"], self._show_page)
         found.hydrate()  # which asks for the options of this run
         return found
 
-    def _say_above(self, text: str) -> None:
-        self._tell(say=text, head=True)
+    def _show_page(self, page: str) -> None:
+        self._tell(say=f"{self._order['app']} is shown at {page}", page=page)
 
     def _say(self, text: str) -> None:
         self._tell(say=text)
