@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,27 @@ def test_ends(pytester: pytest.Pytester, service: LoopbackModal, how: str) -> No
     assert [entry.output is not None for entry in service.inputs] == [True]
     assert ("1 passed" in session.text) == (how == "Ctrl-C")
     assert service.running == [rented]
+
+
+@plane
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("how", ["--remote-wait=2", "Ctrl-C", "kill -9"])
+def test_a_call_that_nobody_wants_any_more_is_left_alone(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path, how: str
+) -> None:
+    """It has no id by which it could be cancelled: who comes for it finds that, and goes."""
+    service.faults.no_capacity = {"T4"}
+    with Started(pytester, T4, *([how] if how.startswith("--") else [])) as session:
+        service.wait_until(lambda: bool(service.inputs), 30)
+        if not how.startswith("--"):
+            time.sleep(0.5)  # the answer to the call is here
+            session.process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
+        session.end()
+    time.sleep(2.0 if how == "kill -9" else 0.0)  # the courier is alone with that, and has 3 s
+    service.faults.no_capacity = set()
+    service.wait_until(lambda: any(each.pid is not None for each in service.containers), 30)
+    service.wait_until(lambda: not service.running, 15)  # far less than its 60 s without work
+    assert names(ran) == []
 
 
 @plane

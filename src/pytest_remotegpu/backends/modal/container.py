@@ -65,6 +65,8 @@ CLAIMED: Final = "pytest-remotegpu: this call was begun by another container"
 """Begins the error of a container that was given a call which another one had begun."""
 PREEMPTED: Final = ", which was preempted"
 """Stands in it where that one had notice of its end."""
+WITHDRAWN: Final = "withdrawn"
+"""Stands in the place of a container's claim where the user's side wants nothing of a call more."""
 IDLES: Final = "; without work now: "
 """Stands in it before the name of the container, which stays, and may take the next call."""
 
@@ -134,12 +136,22 @@ def _claim(claims: Any, nonce: str, over: threading.Event) -> None:
     A call that is delivered again while another container is at it is left to that one: its end
     would be taken for the call's.
 
+    Where it was withdrawn, this container takes no other call either, so that it is not paid for
+    without work: it was had for that one.
+
     :param over: ends the showing.
-    :raises RuntimeError: where another container has begun the call, and is gone.
+    :raises RuntimeError: where another container has begun the call, and is gone; and where nobody
+        wants it any more.
     """
     if claims.put(nonce, _name(), skip_if_exists=True):
         threading.Thread(target=_show, args=(claims, nonce, over), daemon=True).start()
         return
+    if claims.get(nonce) == WITHDRAWN:
+        with contextlib.suppress(Exception):  # then it stays for its window, as after any call
+            from modal.experimental import stop_fetching_inputs  # noqa: PLC0415 -- as above
+
+            stop_fetching_inputs()
+        raise RuntimeError(f"pytest-remotegpu: nobody wants this call any more ({_name()})")
     seen, shown = "", claims.get(f"{nonce}-alive")
     while shown != seen:
         seen = shown

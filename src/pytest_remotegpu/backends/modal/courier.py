@@ -84,6 +84,7 @@ class Courier:
         self._call = ""
         self._container = ""
         self._queue: Any = None
+        self._claims: Any = None
         self._said: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._gone = threading.Event()
         self._function: Any = None
@@ -122,7 +123,7 @@ class Courier:
 
         with watched(self._inward, self._gone, break_off):
             self._function = self._guarded("preparing the app", prepared.run)
-        self._queue = prepared.queue
+        self._queue, self._claims = prepared.queue, prepared.claims
         self._serve(order, first)
         done = {"cancelled": True, "app": False, "containers": None}
         self._end_app(done)
@@ -357,7 +358,7 @@ class Courier:
         if self._queue is not None:  # else no container has been asked for
             ends.append(lambda: self._put("stop"))
         if self._asks:
-            ends.append(lambda: self._end_call(done))
+            ends += [lambda: self._end_call(done), lambda: self._withdraw(done)]
         ends.append(lambda: self._end_app(done))
         threads = [threading.Thread(target=end, daemon=True) for end in ends]
         deadline = time.monotonic() + ENDING
@@ -383,6 +384,18 @@ class Courier:
                 done["cancelled"] = True
             if not self._heard.is_set():
                 done["containers"] = self._function.get_current_stats().num_total_runners
+
+    def _withdraw(self, done: dict[str, Any]) -> None:
+        """Let no container begin the call, if none has: one that comes for it ends by itself.
+
+        That holds for a call without an id as well, which can't be cancelled.
+        """
+        if self._heard.is_set() or self._refused:
+            return
+        with contextlib.suppress(Exception):  # then it is not known to have ended
+            put = self._claims.put(self._nonce, container.WITHDRAWN, skip_if_exists=True)
+            if put and self._made.is_set() and not self._call:
+                done["cancelled"] = True
 
     def _end_app(self, done: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):  # it ends by itself, once this process is silent

@@ -45,12 +45,12 @@ class Preparing:
         self._held = contextlib.ExitStack()
         self._builds = False
         self.queue = modal.Queue.from_name(order["queue"], create_if_missing=True)
+        self.claims = modal.Dict.from_name(order["claims"], create_if_missing=True)
 
     def run(self) -> Any:
         """Give the function to call, while what else the call needs is looked up."""
-        claims = self._modal.Dict.from_name(self._order["claims"], create_if_missing=True)
         with futures.ThreadPoolExecutor(2) as beside, self._held:
-            lookups = [beside.submit(each.hydrate) for each in (self.queue, claims)]
+            lookups = [beside.submit(each.hydrate) for each in (self.queue, self.claims)]
             found = self._found()
             for lookup in lookups:
                 lookup.result()
