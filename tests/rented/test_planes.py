@@ -201,7 +201,7 @@ def test_a_call_that_nobody_wants_any_more_is_left_alone(
             time.sleep(0.5)  # the answer to the call is here
             session.process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
         session.end()
-    service.wait_until(lambda: service.count("DictUpdate") > 0, 15)  # nobody else has claimed it
+        service.wait_until(lambda: service.count("DictUpdate") > 0, 15)  # nobody else claims it
     service.faults.no_capacity = set()
     service.wait_until(lambda: any(each.pid is not None for each in service.containers), 30)
     service.wait_until(lambda: not service.running, 15)  # far less than its 60 s without work
