@@ -56,7 +56,7 @@ def test_what_nobody_needs_any_more_does_not_come_later(
         service.wait_until(lambda: bool(service.inputs), 30)
         session.process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
         session.end()
-    service.wait_until(lambda: all(entry.output is not None for entry in service.inputs), 15)
+        service.wait_until(lambda: all(each.output is not None for each in service.inputs), 15)
     nobody_comes(service)
 
 

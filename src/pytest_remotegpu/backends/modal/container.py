@@ -22,7 +22,6 @@ from typing import Any, Final
 from pytest_remotegpu.backends.modal.gathering import gathered
 from pytest_remotegpu.backends.modal.notice import Notice
 from pytest_remotegpu.backends.modal.pieces import GapError, Joiner
-from pytest_remotegpu.backends.modal.withdrawing import is_withdrawn, leave
 from pytest_remotegpu.backends.stdio import StdioChannel
 
 __all__ = [
@@ -67,6 +66,8 @@ CLAIMED: Final = "pytest-remotegpu: this call was begun by another container"
 """Begins the error of a container that was given a call which another one had begun."""
 PREEMPTED: Final = ", which was preempted"
 """Stands in it where that one had notice of its end."""
+WITHDRAWN: Final = "withdrawn"
+"""Stands in the place of a container's claim where the user's side wants nothing of a call more."""
 IDLES: Final = "; without work now: "
 """Stands in it before the name of the container, which stays, and may take the next call."""
 
@@ -88,8 +89,7 @@ def run(request: bytes) -> Iterator[bytes]:
         (whether nothing warm may be used, nor be left), and what the worker is to read first.
     :return: chunks, each with its kind, this container's mark and a number: ``GREETING`` with a
         line of JSON, ``DATA`` with what the worker writes, ``NOTICE`` once the container is about
-        to be taken away, and ``DIAGNOSIS`` with how the worker ended. None for a call that was
-        withdrawn: a container that has come for that alone ends at once.
+        to be taken away, and ``DIAGNOSIS`` with how the worker ended.
     :raises RuntimeError: where another container has begun this call; its chunks would be taken for
         those that the user's side has seen already.
     """
@@ -110,10 +110,7 @@ def run(request: bytes) -> Iterator[bytes]:
 
     with Notice() as notice:
         notice.then(lambda: claims.put(_preempted(nonce), number))
-        if not _claim(claims, nonce, over):
-            if is_new:  # else it may be warm for others
-                leave()
-            return
+        _claim(claims, nonce, over, is_new=is_new)
         greeting = {
             "call": modal.current_function_call_id(),
             "container": _name(),
@@ -137,20 +134,29 @@ def run(request: bytes) -> Iterator[bytes]:
             work.close(warms=not notice.came)
 
 
-def _claim(claims: Any, nonce: str, over: threading.Event) -> bool:
-    """Claim a call, and show from now on that this container is at it; not if it was withdrawn.
+def _claim(claims: Any, nonce: str, over: threading.Event, *, is_new: bool) -> None:
+    """Claim a call, and show from now on that this container is at it.
 
     A call that is delivered again while another container is at it is left to that one: its end
     would be taken for the call's.
 
-    :param over: ends the showing.
-    :raises RuntimeError: where another container has begun the call, and is gone.
+    Where it was withdrawn, a new container takes no other call either, so that it is not paid for
+    without work: it was had for that one. One that has served others stays for them.
+
+    :param over: ends the showing. :param is_new: whether this container has had no call before.
+    :raises RuntimeError: where another container has begun the call, and is gone; and where nobody
+        wants it any more.
     """
     if claims.put(nonce, _name(), skip_if_exists=True):
         threading.Thread(target=_show, args=(claims, nonce, over), daemon=True).start()
-        return True
-    if is_withdrawn(claims, nonce):
-        return False
+        return
+    if claims.get(nonce) == WITHDRAWN:
+        with contextlib.suppress(Exception):  # then it stays for its window, as after any call
+            from modal.experimental import stop_fetching_inputs  # noqa: PLC0415 -- as above
+
+            if is_new:
+                stop_fetching_inputs()
+        raise RuntimeError(f"pytest-remotegpu: nobody wants this call any more ({_name()})")
     seen, shown = "", claims.get(f"{nonce}-alive")
     while shown != seen:
         seen = shown

@@ -24,7 +24,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any, BinaryIO, Final, NoReturn
 
-from pytest_remotegpu.backends.modal import container, greeting, sdk, signing, trouble, withdrawing
+from pytest_remotegpu.backends.modal import container, greeting, sdk, signing, trouble
 from pytest_remotegpu.backends.modal.outage import Outage, steady
 from pytest_remotegpu.backends.modal.pieces import Splitter
 from pytest_remotegpu.backends.modal.preparing import Preparing, watched
@@ -338,7 +338,9 @@ class Courier:
         for of, nonce, claims, call in calls:
             with contextlib.suppress(Exception):  # its container gives up by itself, only later
                 self._modal.Queue.from_name(of).put("stop", partition=nonce)
-            withdrawing.withdraw(self._modal.Dict.from_name(claims), nonce)
+            with contextlib.suppress(Exception):  # none begins it, if none has
+                found = self._modal.Dict.from_name(claims)
+                found.put(nonce, container.WITHDRAWN, skip_if_exists=True)
             with contextlib.suppress(Exception):
                 if call:
                     self._modal.FunctionCall.from_id(call).cancel()
@@ -361,9 +363,7 @@ class Courier:
         if self._queue is not None:  # else no container has been asked for
             ends.append(lambda: self._put("stop"))
         if self._asks:
-            ends.append(lambda: self._end_call(done))
-            if not self._heard.is_set():  # it may be without an id, or its cancellation refused
-                ends.append(lambda: withdrawing.withdraw(self._claims, self._nonce))
+            ends += [lambda: self._end_call(done), lambda: self._withdraw(done)]
         ends.append(lambda: self._end_app(done))
         threads = [threading.Thread(target=end, daemon=True) for end in ends]
         deadline = time.monotonic() + ENDING
@@ -389,6 +389,18 @@ class Courier:
                 done["cancelled"] = True
             if not self._heard.is_set():
                 done["containers"] = self._function.get_current_stats().num_total_runners
+
+    def _withdraw(self, done: dict[str, Any]) -> None:
+        """Let no container begin the call, if none has: one that comes for it ends by itself.
+
+        That holds for a call without an id as well, which can't be cancelled.
+        """
+        if self._heard.is_set() or self._refused:
+            return
+        with contextlib.suppress(Exception):  # then it is not known to have ended
+            put = self._claims.put(self._nonce, container.WITHDRAWN, skip_if_exists=True)
+            if put and self._made.is_set() and not self._call:
+                done["cancelled"] = True
 
     def _end_app(self, done: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):  # it ends by itself, once this process is silent
