@@ -71,6 +71,12 @@ def test_their_hooks_have_their_say_there(project: pytest.Pytester) -> None:
     assert "warning" not in said(result).lower()
     for options, number in ((["-m", "nightly"], 1), (["-m", "gpu"], 1), (["-k", "ini or card"], 2)):
         run(project, *FAR, *OPTIONS, *options).assert_outcomes(passed=number, deselected=4 - number)
+
+
+@pytest.mark.xfail(
+    pytest.version_tuple < (9,), reason="pytest 8 gets the whole file for two ids of it"
+)
+def test_ids_choose_among_them(project: pytest.Pytester) -> None:
     chosen = run(project, *FAR, *OPTIONS, "test_it.py::test_card", "test_it.py::test_ini", "-v")
     chosen.assert_outcomes(passed=2)
 
