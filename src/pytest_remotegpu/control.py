@@ -107,7 +107,7 @@ class Control:
         )
         self._far: FarSide | None = None
         self._interrupts = Interrupts()
-        self._early_warnings: list[tuple[Any, str]] = []
+        self._early_warnings: list[Any] = []
         self._began = time.monotonic()
         self._collected = (self._began, self._began)
         self._running = False
@@ -294,7 +294,7 @@ class Control:
                 interrupts=self._interrupts,
                 began=self._began,
             )
-            for message, _when in self._early_warnings:
+            for message in self._early_warnings:
                 self._far.replayer.seen_here(message)
         return self._far
 
@@ -310,8 +310,6 @@ class Control:
         far.timeline.span(far.here, "collection here", *self._collected)
         if backend.one_host and not backend.ships_tree and not backend.pretends and holds_context():
             far.summary.note(CONTEXT)
-        for message, _when in self._early_warnings:
-            far.replayer.seen_here(message)
         if self._speaks and isinstance(backend, Announces):
             with contextlib.suppress(UsageError):  # who opens a worker is told
                 for text in backend.announced():
@@ -370,7 +368,9 @@ class Control:
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""
         if not self._running and when != "runtest":
-            self._early_warnings.append((warning_message, when))
+            self._early_warnings.append(warning_message)
+            if self._far is not None:
+                self._far.replayer.seen_here(warning_message)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
