@@ -116,14 +116,8 @@ def passed(text: str) -> list[str]:
     return [line.removeprefix("PASSED ") for line in text.splitlines() if line[:7] == "PASSED "]
 
 
-def test_a_change_reruns_what_it_affects_and_failures_first(start: Start) -> None:
-    loop = start()
-    first = loop.settles()
-    assert sorted(passed(first)) == [
-        "test_a.py::test_here",
-        "test_a.py::test_two",
-        "test_b.py::test_b",
-    ]
+def breaks(loop: Watched) -> None:
+    """Break what one file needs, then change the other: failures come first, and alone."""
     loop.saves("kernel.py", "def two(): return 3\n")
     broken = loop.settles()
     assert "watch: kernel.py changed: test_a.py\n" in broken
@@ -134,6 +128,17 @@ def test_a_change_reruns_what_it_affects_and_failures_first(start: Start) -> Non
     assert "watch: test_b.py changed: 1 that failed, then test_b.py\n" in still
     assert "FAILED test_a.py::test_two" in still
     assert passed(still) == []
+
+
+def test_a_change_reruns_what_it_affects_and_failures_first(start: Start) -> None:
+    loop = start()
+    first = loop.settles()
+    assert sorted(passed(first)) == [
+        "test_a.py::test_here",
+        "test_a.py::test_two",
+        "test_b.py::test_b",
+    ]
+    breaks(loop)
     loop.saves("kernel.py", "def two(): return 1 + 1\n")
     mended = loop.settles()
     assert passed(mended) == ["test_a.py::test_two", "test_a.py::test_here"]
@@ -335,16 +340,7 @@ def test_files_that_are_collected_there(start: Start) -> None:
         "test_a.py::test_two",
         "test_b.py::test_b",
     ]
-    loop.saves("kernel.py", "def two(): return 3\n")
-    broken = loop.settles()
-    assert "watch: kernel.py changed: test_a.py\n" in broken
-    assert "FAILED test_a.py::test_two" in broken
-    assert "test_b" not in broken
-    loop.saves("test_b.py", FILES["test_b.py"] + "# a word\n")
-    still = loop.settles()
-    assert "watch: test_b.py changed: 1 that failed, then test_b.py\n" in still
-    assert "FAILED test_a.py::test_two" in still
-    assert passed(still) == []
+    breaks(loop)
     loop.saves("test_a.py", "a slip\n")
     assert "SyntaxError" in loop.settles()
     loop.saves("kernel.py", FILES["kernel.py"])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from loopback import LoopbackModal
+from session.checkout import check_out, commit, git, recorded
 from session.running import run, said
-from session.test_revision import commit, git
 
 T4 = "--remote=modal:T4"
 BIG = 2**18
@@ -81,34 +81,9 @@ def project(
     service: LoopbackModal,  # noqa: ARG001 -- what the client finds
 ) -> pytest.Pytester:
     """Give a checkout with a first commit, in which the value is 1, and files that git ignores."""
-    ignored = "*.xml\n.pytest_cache\n__pycache__\nrunpytest*\nstd*\ndata/*.bin\n"
-    (pytester.path / ".gitignore").write_text(ignored)
     pytester.mkdir("data").joinpath("x.bin").touch()
-    pytester.makepyfile(
-        value="VALUE = 1\n",
-        test_it="""
-            import pytest
-            import value
-
-            @pytest.mark.gpu
-            def test_value(): print("the value is", value.VALUE)
-        """,
-    )
-    git(pytester.path, "init", "-q", ".")
-    commit(pytester.path, "one")
+    check_out(pytester, "data/*.bin")
     return pytester
-
-
-def recorded(project: pytest.Pytester, *args: str) -> tuple[str, str]:
-    """Run, and give the commit that junit and summary have, and all that was said."""
-    result = run(project, T4, "--junitxml=out.xml", "-rP", *args)
-    result.assert_outcomes(passed=1)
-    text = (project.path / "out.xml").read_text(encoding="utf-8")
-    found = text.partition('name="remotegpu_commit" value="')[2].partition('"')[0]
-    head, dirty, digest = found.partition("-dirty-")
-    line = f"commit {head[:12]}" + (f" with changes {digest}" if dirty else "")
-    assert line in said(result).splitlines()
-    return found, said(result)
 
 
 @needs_git
@@ -120,14 +95,14 @@ def test_another_commit_is_run_and_what_has_run_is_on_record(project: pytest.Pyt
     (project.path / "untracked.py").touch()
     status = git(project.path, "status", "--porcelain")
     for ref, there, value in (("HEAD~1", first, 1), ("HEAD", second, 2)):
-        found, text = recorded(project, f"--remote-rev={ref}")
+        found, text = recorded(project, T4, f"--remote-rev={ref}")
         assert found == there
         assert f"the value is {value}" in text
-    changed, text = recorded(project)
+    changed, text = recorded(project, T4)
     assert changed.startswith(f"{second}-dirty-")
     assert "the value is 3" in text
     (project.path / "value.py").write_text("VALUE = 4\n", encoding="utf-8")
-    again, text = recorded(project)
+    again, text = recorded(project, T4)
     assert again.startswith(f"{second}-dirty-")
     assert again != changed
     assert "the value is 4" in text

@@ -498,6 +498,21 @@ def test_a_worker_without_tests_costs_as_well(stage: Stage) -> None:
     assert spent > 0.2 * played.workers
 
 
+KILLED = """
+    import os, time, pytest
+
+    @pytest.mark.gpu
+    def test_before(): pass
+
+    def test_kills():
+        time.sleep(2.5)
+        os._exit(3)
+
+    @pytest.mark.gpu
+    def test_after(): pass
+"""
+
+
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
@@ -512,19 +527,7 @@ def test_a_process_in_the_place_of_a_dead_one_has_no_share_of_its_own(
     """What the dead one may have cost, its worker's end included, is gone from that."""
     pytest.importorskip("xdist")
     pytester.makeini("[pytest]\nremotegpu_prices = local:cpu = 3600\n")
-    pytester.makepyfile("""
-        import os, time, pytest
-
-        @pytest.mark.gpu
-        def test_before(): pass
-
-        def test_kills():
-            time.sleep(2.5)
-            os._exit(3)
-
-        @pytest.mark.gpu
-        def test_after(): pass
-    """)
+    pytester.makepyfile(KILLED)
     result = run(pytester, CPU, "-n1", limit, "-rA")
     text = said(result)
     assert "replacing crashed worker gw0" in text
@@ -546,19 +549,7 @@ def test_what_a_dead_process_had_spent_is_in_every_sum(
         def pytest_runtest_logreport(report):
             assert not hasattr(report, "remotegpu_spent")
     """)
-    pytester.makepyfile("""
-        import os, time, pytest
-
-        @pytest.mark.gpu
-        def test_before(): pass
-
-        def test_kills():
-            time.sleep(2.5)
-            os._exit(3)
-
-        @pytest.mark.gpu
-        def test_after(): pass
-    """)
+    pytester.makepyfile(KILLED)
     result = run(pytester, CPU, "-n1", "--remote-json=run.json", "--junitxml=j.xml", *more)
     result.assert_outcomes(passed=1 if more else 2, failed=1)
     data = json.loads(pytester.path.joinpath("run.json").read_text())

@@ -3,92 +3,48 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from session.checkout import check_out, commit, git, recorded
 from session.running import CPU, run, said
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 FAR = "--remote=command:env -u PYTHONPATH -C / PYTEST_REMOTEGPU_PRETEND_GPUS=1"
-GIT = (
-    *("git", "-c", "user.name=u", "-c", "user.email=u@localhost", "-c", "commit.gpgsign=false"),
-    *("-c", "protocol.file.allow=always"),
-)
-
-
-def git(folder: Path, *words: str) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run([*GIT, *words], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-def commit(folder: Path, message: str) -> str:
-    """Commit everything, and give the commit."""
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", message)
-    return git(folder, "rev-parse", "HEAD")
 
 
 @pytest.fixture
 def project(pytester: pytest.Pytester) -> pytest.Pytester:
     """Give a checkout with a first commit, in which the value is 1."""
     pytester.makeini(f"[pytest]\nremotegpu_python = {sys.executable}\n")
-    (pytester.path / ".gitignore").write_text(
-        "*.xml\n.pytest_cache\n__pycache__\nrunpytest*\nstd*\n"
-    )
-    pytester.makepyfile(
-        value="VALUE = 1\n",
-        test_it="""
-            import pytest
-            import value
-
-            @pytest.mark.gpu
-            def test_value(): print("the value is", value.VALUE)
-        """,
-    )
-    git(pytester.path, "init", "-q", ".")
-    commit(pytester.path, "one")
+    check_out(pytester)
     return pytester
-
-
-def recorded(project: pytest.Pytester, *args: str) -> str:
-    """Run, and give the commit that the junit file has; the summary shows the same."""
-    result = run(project, *args, "--junitxml=out.xml", "-rP")
-    result.assert_outcomes(passed=1)
-    text = (project.path / "out.xml").read_text(encoding="utf-8")
-    found = text.partition('name="remotegpu_commit" value="')[2].partition('"')[0]
-    head, dirty, digest = found.partition("-dirty-")
-    line = f"commit {head[:12]}" + (f" with changes {digest}" if dirty else "")
-    assert line in said(result).splitlines()
-    return found
 
 
 @pytest.mark.parametrize("where", [CPU, FAR], ids=["local", "sent"])
 def test_commit_and_changes_are_recorded(project: pytest.Pytester, where: str) -> None:
     head = git(project.path, "rev-parse", "HEAD")
-    assert recorded(project, where) == head
+    assert recorded(project, where)[0] == head
     (project.path / "value.py").write_text("VALUE = 2\n", encoding="utf-8")
-    second = recorded(project, where)
+    second = recorded(project, where)[0]
     assert second.startswith(f"{head}-dirty-")
-    assert recorded(project, where) == second
+    assert recorded(project, where)[0] == second
     (project.path / "value.py").write_text("VALUE = 3\n", encoding="utf-8")
-    third = recorded(project, where)
+    third = recorded(project, where)[0]
     assert third.startswith(f"{head}-dirty-")
     assert third != second
     (project.path / "untracked.py").touch()
-    assert recorded(project, where) not in (head, second, third)
+    assert recorded(project, where)[0] not in (head, second, third)
     git(project.path, "clean", "-qf")
     git(project.path, "checkout", "-q", ".")
-    assert recorded(project, where) == head
+    assert recorded(project, where)[0] == head
 
 
 def test_under_xdist_it_is_recorded_once(project: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
-    assert recorded(project, FAR, "-n1") == git(project.path, "rev-parse", "HEAD")
+    assert recorded(project, FAR, "-n1")[0] == git(project.path, "rev-parse", "HEAD")
 
 
 def test_without_git_nothing_is_recorded(pytester: pytest.Pytester) -> None:
@@ -113,7 +69,7 @@ def test_another_commit_is_run(project: pytest.Pytester) -> None:
     (project.path / "untracked.py").touch()
     status = git(project.path, "status", "--porcelain")
     for ref, there, value in (("HEAD~1", first, 1), ("v2", second, 2), (first[:10], first, 1)):
-        assert recorded(project, FAR, f"--remote-rev={ref}") == there
+        assert recorded(project, FAR, f"--remote-rev={ref}")[0] == there
         result = run(project, FAR, "-rP", f"--remote-rev={ref}")
         assert f"the value is {value}" in said(result)
     assert "the value is 3" in said(run(project, FAR, "-rP"))

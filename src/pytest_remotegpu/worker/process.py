@@ -12,6 +12,9 @@ import signal
 import struct
 import sys
 import time
+import traceback
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +33,8 @@ __all__ = [
     "describe_end",
     "die_with_parent",
     "end_tree",
+    "fork",
+    "fork_quietly",
     "is_own_doing",
     "memory_kills",
     "nameless_file",
@@ -75,6 +80,38 @@ def nameless_file(about: str) -> int:
 
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
+
+
+def fork_quietly() -> int:
+    """Fork, without what Python 3.12 warns of where there are other threads.
+
+    Those are of BLAS, which keeps fork-safe ones after its import.
+
+    :return: as ``os.fork`` does.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def fork(child: Callable[[], object]) -> int:
+    """Fork a process that dies with this one, and does nothing but ``child``.
+
+    What that raises is written to this process's stderr; the child then ends with status 70.
+
+    :return: its process id, in this process.
+    """
+    parent = os.getpid()
+    pid = fork_quietly()
+    if pid:
+        return pid
+    try:
+        die_with_parent(parent)
+        child()
+    except BaseException:  # noqa: BLE001 -- the border of the process; who forked it reads this
+        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+    finally:
+        os._exit(70)
 
 
 def adopt_orphans() -> None:

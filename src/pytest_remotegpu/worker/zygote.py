@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import entry_points
@@ -35,8 +34,9 @@ from pytest_remotegpu.worker.process import (
     TWIN,
     adopt_orphans,
     children,
-    die_with_parent,
     end_tree,
+    fork,
+    fork_quietly,
 )
 
 __all__ = ["main"]
@@ -226,24 +226,8 @@ def _forked(control: socket.socket, fds: list[int]) -> NoReturn:
     beginning.main(channel, stacks, leases)
 
 
-def _child() -> int:
-    with warnings.catch_warnings():
-        # Python 3.12 warns where other threads exist; BLAS keeps fork-safe ones after its import.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
 def _fork(control: socket.socket, fds: list[int]) -> int:
-    parent = os.getpid()
-    pid = _child()
-    if pid == 0:
-        try:
-            die_with_parent(parent)
-            _forked(control, fds)
-        except BaseException:  # noqa: BLE001 -- the border of the process; its supervisor reads this
-            os.write(2, traceback.format_exc().encode("utf-8", "replace"))
-        finally:
-            os._exit(70)
+    pid = fork(lambda: _forked(control, fds))
     for fd in fds:
         os.close(fd)
     return pid
@@ -251,7 +235,7 @@ def _fork(control: socket.socket, fds: list[int]) -> int:
 
 def _twin(control: socket.socket, fd: int) -> int:
     """Fork a process like this one, which serves the socket ``fd`` alone; give its process id."""
-    pid = _child()
+    pid = fork_quietly()
     if pid:
         os.close(fd)
         return pid

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.metadata
+import inspect
 import json
 import os
 import sys
@@ -57,7 +58,7 @@ def _load() -> tuple[Any, Finding]:
         raise _fail(name, Trouble("usage", what, error.fix or fix)) from None
     except Exception as error:  # noqa: BLE001 -- the border: it reads a file of the user's
         raise _fail(name, signing.unusable(error)) from None
-    text = f"{importlib.metadata.version('modal')}, {Path(str(modal.__file__)).parent}"
+    text = f"{importlib.metadata.version('modal')}, {Path(inspect.getfile(modal)).parent}"
     for there in (Path("modal"), Path("modal.py")):
         if there.exists():
             text += f"; {there.resolve()} is not taken for it"

@@ -169,7 +169,7 @@ def _replace(error_type: type[Exception]) -> None:
     from modal import _functions, _serialization  # noqa: PLC0415 -- late: see above
     from modal import dict as dicts  # noqa: PLC0415 -- late, as above
     from modal import queue as queues  # noqa: PLC0415 -- late, as above
-    from modal._utils import function_utils  # noqa: PLC0415 -- late, as above
+    from modal._utils import function_utils  # noqa: PLC0415 -- late; private, as said above
     from modal_proto import api_pb2  # noqa: PLC0415 -- late, as above
 
     def deserialize(data: bytes, client: object) -> Any:  # noqa: ARG001 -- the SDK's signature

@@ -11,13 +11,11 @@ import selectors
 import signal
 import socket
 import time
-import traceback
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
 from pytest_remotegpu.protocol import events, orders
-from pytest_remotegpu.worker.process import DUMP, die_with_parent, nameless_file
+from pytest_remotegpu.worker.process import DUMP, fork, nameless_file
 from pytest_remotegpu.worker.ranks import rank
 from pytest_remotegpu.worker.ranks.accounts import End
 from pytest_remotegpu.worker.run import RunnerHandle, without_frame_work
@@ -99,22 +97,15 @@ class Team:
         self.members.append(member)
         ends = list(member.handle.ends)
         member.handle.ends.clear()
-        parent = os.getpid()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # threads of BLAS, which bear it
-            pid = os.fork()
-        if pid == 0:
-            try:
-                die_with_parent(parent)
-                for descriptor in own:
-                    _close(descriptor)
-                for other in self.members:
-                    other.handle.close()
-                _become(ends)
-            except BaseException:  # noqa: BLE001 -- the border of the process; its launcher reads this
-                os.write(2, traceback.format_exc().encode("utf-8", "replace"))
-            finally:
-                os._exit(70)
+
+        def begin() -> NoReturn:
+            for descriptor in own:
+                _close(descriptor)
+            for other in self.members:
+                other.handle.close()
+            _become(ends)
+
+        pid = fork(begin)
         for fd in ends:
             os.close(fd)
         member.handle.started(pid)
