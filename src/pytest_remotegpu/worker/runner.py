@@ -28,6 +28,7 @@ from pytest_remotegpu.worker import (
     junit,
     logs,
     options,
+    reads,
     rebuild,
     surroundings,
     telling,
@@ -77,6 +78,8 @@ class Runner:
         self.started = self.configured = time.monotonic()
         self.while_configured = contextlib.ExitStack()
         self.early_warnings: list[tuple[str, Any, Any]] = []
+        told = order.collects and self.site.root != order.root
+        self.reads = reads.Reads(self.site.root) if told else None
 
     # configuration
 
@@ -130,7 +133,7 @@ class Runner:
         config.pluginmanager.register(files, "remotegpu-runner-files")
         config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
         if self.order.collects:
-            self.trees = telling.Telling(self.emitter, self._as_here)
+            self.trees = telling.Telling(self.emitter, self._as_here, self.reads)
             config.pluginmanager.register(self.trees, "remotegpu-runner-trees")
 
     @pytest.hookimpl(tryfirst=True)
@@ -180,6 +183,8 @@ class Runner:
         """Let hooks add marks, and undo what they drop or reorder: the user's side has decided."""
         self.found = list(items)
         result = yield
+        if self.reads is not None:
+            self.reads.close()
         if self.options.roots and self.order.collects:
             self.trees.tell_what_is_left(items, self.config.getini("markers"))
         if not self.order.collects:
