@@ -72,7 +72,7 @@ class Unmet:
 
     def _setting(self) -> str:
         lines = with_parts(self.lines, (need.where for need in self.needs))
-        if lines == self.lines:
+        if lines == with_parts(self.lines, ()):
             return (
                 f"{OPTION} asks for that already, so look at what remotegpu_image and the hook "
                 "pytest_remotegpu_modal_image make of it"
@@ -99,13 +99,10 @@ def with_parts(lines: Iterable[str], parts: Iterable[str]) -> tuple[str, ...]:
     A lock file stands for the ``pyproject.toml`` beside it.
     """
     files: dict[str, tuple[str, list[str]]] = {}
-    for line in lines:
+    for line in (*lines, *parts):
         path, words = _split(line)
-        files[_beside(path)] = (path, words)
-    for part in parts:
-        path, words = _split(part)
         if path == OPTION:
-            continue
+            continue  # whose lines are there
         _, known = files.setdefault(_beside(path), (path, []))
         known += [word for word in words if word not in known]
     return tuple(f"{path}[{', '.join(words)}]" if words else path for path, words in files.values())

@@ -21,7 +21,10 @@ from pytest_remotegpu.worker.emit import Emitter
 __all__ = ["Having", "look", "tell"]
 
 LACKING: Final = "No module named"
-ENDS: Final = (".dist-info", ".egg-info", ".egg-link")
+ENDS: Final = (".dist-info", ".egg-info")
+"""Of files of metadata; a version follows the name in it, in which no dash is left."""
+LINK: Final = ".egg-link"
+"""The same of old editable installs, whose names may have dashes."""
 LONGEST: Final = 200
 """Characters of a name."""
 
@@ -81,6 +84,8 @@ def _projects(folder: str) -> Iterable[str]:
         stem, end = os.path.splitext(name)  # noqa: PTH122 -- a name, and no path
         if end in ENDS:
             yield stem.partition("-")[0]
+        elif end == LINK:
+            yield stem
 
 
 def _named(names: Iterable[str]) -> list[str]:
