@@ -211,6 +211,24 @@ def test_ranks_of_one_test(far: pytest.Pytester) -> None:
     assert "first-of-nobody, kept-of-nobody (pyproject.toml)" in named(result)
 
 
+def test_ranks_whose_conftest_does_not_load(
+    far: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = far.path.parent / f"{far.path.name}-lib" / "site-packages"
+    install(site, "first-of-nobody", "first_of_nobody")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    far.makeconftest("import first_of_nobody")
+    far.makepyfile("""
+        import pytest
+
+        @pytest.mark.gpu(2, launcher="torchrun")
+        def test_one(rank): pass
+    """)
+    result = run(far, FAR.replace("GPUS=1", "GPUS=2"))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert named(result).partition(HEAD)[2].startswith("first-of-nobody, kept-of-nobody")
+
+
 def test_the_far_interpreter_that_is_this_one(far: pytest.Pytester) -> None:
     far.makepyfile(TESTS)
     assert f"{HEAD}first-of-nobody, kept-of-nobody (pyproject.toml)" in named(run(far, CPU))
