@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_remotegpu.backends.base import Prepares
 from pytest_remotegpu.controller import Lost, Notice, Said, Worker
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import SILENCE, TICK, FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.protocol import events, nodes, orders
+from pytest_remotegpu.protocol import events, inventory, nodes, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
 from pytest_remotegpu.protocol.plain import from_text
 
@@ -229,7 +230,7 @@ class Collectors:
             wrong.append(f"--gpu-required: its {hello.pretend} GPUs are pretend ones")
         if wrong:
             raise UsageError(self._refusal(wrong))
-        self._far.meet(hello)
+        self._far.failures.meet(hello, made=isinstance(self._far.backend, Prepares))
 
     def _refusal(self, texts: Iterable[str]) -> str:
         head = f"the far side ({self._far.backend.name}) can't serve this session:"
@@ -280,6 +281,8 @@ class Collectors:
             case events.Waiting():
                 if text := from_text(event.text):
                     self._say(f"waiting to collect: {text}")
+            case inventory.Has():
+                self._far.failures.take(event)
             case events.Warned():
                 self._far.replayer.warn(event, "")
             case _:
@@ -310,7 +313,7 @@ class Collectors:
     def _take_start_failure(self, gatherer: Gatherer, event: events.StartFailed) -> None:
         text = from_text(event.text).strip() or "it could not start and did not say why"
         if event.usage:
-            raise UsageError(self._refusal([text, *self._far.explain(text)]))
+            raise UsageError(self._refusal([text, *self._far.explain(text, ends=True)]))
         gatherer.why = text
 
     def _take_need(self, gatherer: Gatherer, event: events.Need) -> None:

@@ -369,7 +369,10 @@ class Control:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Be no green session where a far one failed at its end, or nobody knows how it ended."""
-        if self._far is None or not self._running:
+        if self._far is None:
+            return
+        self._far.summary.unmet = self._far.failures.unmet()
+        if not self._running:
             return
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._far.summary.status
@@ -399,6 +402,8 @@ class Control:
         """Write the closing sections."""
         if self._far is not None and self._running:
             show_summary(terminalreporter, self._settings, self._far.summary)
+        elif self._far is not None and self._far.summary.unmet is not None:
+            terminalreporter.line(f"remote: {self._far.summary.unmet.words()}")
 
     def pytest_unconfigure(self) -> None:
         """Leave no worker behind, whatever has happened."""

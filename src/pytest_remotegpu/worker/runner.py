@@ -24,6 +24,7 @@ from pytest_remotegpu.worker import (
     collecting,
     comparing,
     ending,
+    having,
     installed,
     junit,
     logs,
@@ -135,6 +136,8 @@ class Runner:
         if self.order.collects:
             self.trees = telling.Telling(self.emitter, self._as_here, self.reads)
             config.pluginmanager.register(self.trees, "remotegpu-runner-trees")
+        # the last to be registered speaks first: after a file's tree nobody may listen any more
+        config.pluginmanager.register(having.Having(self.emitter), "remotegpu-runner-having")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -442,6 +445,7 @@ def _session(runner: Runner, emitter: Emitter, beside: Sequence[object]) -> bool
     except BaseException as error:  # noqa: BLE001 -- the border: a hook may raise anything
         text = to_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         if runner.natural is None:
+            having.tell(emitter)
             emitter.put(events.StartFailed(text, usage=True))
         elif runner.gpus.explains(error):
             why = f"after {runner.gpus.poisoned} fixtures could not be torn down: {error}"
@@ -465,6 +469,8 @@ def serve(
     surroundings.settle_in(order)
     runner = Runner(order, emitter, inbox)
     failed = _session(runner, emitter, beside)
+    if failed:
+        having.tell(emitter)
     for told in runner.covering.news(last=True):
         emitter.put(told)
     with contextlib.suppress(AttributeError, ValueError, OSError):
