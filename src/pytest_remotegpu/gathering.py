@@ -7,7 +7,7 @@ would collect. Knows pytest's collection; what becomes of a test is none of its 
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -257,12 +257,16 @@ class Gathering:
             for item in session.items
             if isinstance(item, FarItem) and shape_of(item, aliases) is None
         ]
-        found: dict[Path, Any] = {}
+        found: dict[tuple[Path, int], Any] = {}
+        before: Counter[str] = Counter()
+        replaced: dict[pytest.Item, pytest.Item] = {}
         for item in wanted:
-            if item.path not in found:
-                found[item.path] = self._collect_here(item)
-        replaced = {item: _real(item, found[item.path]) for item in wanted}
-        session.items[:] = [replaced.get(item, item) for item in session.items]  # type: ignore[call-overload]
+            key = item.path, before[item.nodeid]  # chosen again it is another one
+            before[item.nodeid] += 1
+            if key not in found:
+                found[key] = self._collect_here(item)
+            replaced[item] = _real(item, found[key])
+        session.items[:] = [replaced.get(item, item) for item in session.items]
 
     def _collect_here(self, item: FarItem) -> Any:
         """Import a file after all; give its tests by their ids, or the report of the failure.

@@ -18,7 +18,7 @@ NEUTRAL: Final[dict[str, Any]] = {
     # selection has been made once, by the user's side
     "keyword": "", "markexpr": "", "deselect": None, "ignore": None, "ignore_glob": None,
     "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False, "stepwise_skip": False,
-    "collectonly": False, "continue_on_collection_errors": True,
+    "collectonly": False, "keepduplicates": False, "continue_on_collection_errors": True,
     # the failure budget comes with each stretch
     "maxfail": 0,
     # files and caches that only the user's side writes
