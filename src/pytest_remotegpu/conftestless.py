@@ -35,6 +35,7 @@ class Conftestless(Gathering):
     # the start
 
     def _begin(self) -> None:
+        self._reached: set[str] = set()
         self._candidates = Candidates(self._config, self._settings)
         if not self._may_rent:
             return
@@ -99,6 +100,7 @@ class Conftestless(Gathering):
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
         """Let a folder fail that has failed there."""
+        self._reached.add(collector.nodeid)
         report = yield from super().pytest_make_collect_report(collector)
         text = None
         if self._all is not None and isinstance(collector, pytest.Directory | pytest.Session):
@@ -130,12 +132,19 @@ class Conftestless(Gathering):
         return result
 
     def _report_unreached(self, session: pytest.Session) -> None:
-        """Let no tests go missing that the far side has in files which this side did not reach."""
+        """Let nothing go missing that the far side has where this side did not come to.
+
+        That is tests, and failures: of files, of classes in them, of folders.
+        """
         assert self._all is not None
-        for path, number in list(self._all.trees):
-            if (path, number) not in self._made and self._left.get((path, number)):
-                text = f"the far side has tests in {path}, and this side did not come to that file"
-                report = pytest.CollectReport(path, "failed", text, [])
+        texts = {
+            path: f"the far side has tests in {path}, and this side did not come to that file"
+            for path, number in self._all.trees
+            if self._left.get((path, number))
+        }
+        for nodeid, text in (texts | self._all.failures).items():
+            if nodeid.partition("::")[0] not in self._reached:
+                report = pytest.CollectReport(nodeid, "failed", text, [])
                 session.config.hook.pytest_collectreport(report=report)
 
     def _rearrange(self, items: list[pytest.Item]) -> None:

@@ -49,6 +49,13 @@ TESTS = """
         assert pytestconfig.getini("answer") == "43"
         assert "REMOTEGPU_WORKER" in os.environ
 """
+FAILING_CLASS = """
+import pytest
+
+class TestIn:
+    @pytest.mark.parametrize("value", [1])
+    def test_in(self): pass
+"""
 OPTIONS = ("--mode", "fast", "--site=lab", "-o", "answer=43", "--strict-markers")
 
 
@@ -118,6 +125,40 @@ def test_one_that_fails_there(project: pytest.Pytester) -> None:
     result = run(project, *FAR, *OPTIONS)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "ValueError: root" in said(result)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "place"),
+    [
+        ("raise ValueError('no luck')", "ValueError: no luck", "build/test_odd.py"),
+        (FAILING_CLASS, "function uses no argument 'value'", "build/test_odd.py::TestIn"),
+        ("def test(): pass", "this side did not come to that file", "build/test_odd.py"),
+    ],
+    ids=["fails", "class", "tests"],
+)
+def test_what_only_that_side_comes_to(
+    pytester: pytest.Pytester, source: str, error: str, place: str
+) -> None:
+    """A hook there goes into a folder that this side leaves out: nothing of it goes missing."""
+    pytester.makeconftest("""
+        def pytest_ignore_collect(collection_path):
+            return False if collection_path.name == "build" else None
+    """)
+    folder = pytester.mkdir("build")
+    (folder / "test_odd.py").write_text(source)
+    pytester.makepyfile("def test_plain(): pass")
+    result = run(pytester, *FAR)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.assert_outcomes(errors=1)
+    assert error in said(result)
+    assert f"ERROR {place}" in said(result)
+
+
+def test_files_without_failures_are_no_missing_ones(pytester: pytest.Pytester) -> None:
+    """With ``--lf`` pytest does not come to the tests of some."""
+    pytester.makepyfile(test_bad="def test_bad(): assert 0", test_good="def test_good(): pass")
+    run(pytester, *FAR).assert_outcomes(passed=1, failed=1)
+    run(pytester, *FAR, "--lf").assert_outcomes(failed=1)
 
 
 def test_an_option_that_nobody_knows(project: pytest.Pytester) -> None:
