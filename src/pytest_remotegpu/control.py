@@ -205,9 +205,12 @@ class Control:
 
     def _unseen_lines(self) -> list[str]:
         """Name the files whose tests nobody knows, since no machine is rented for a look."""
-        files = [] if self._gathering is None else self._gathering.unseen
-        why = "it can't be imported here, and no machine is rented for that alone"
-        return [f"remote: not collected: {file} ({why})" for file in files]
+        files = {} if self._gathering is None else self._gathering.unseen
+        way = "no machine is rented for that alone"
+        return [
+            f"remote: not collected: {file} (not to be had here: {why}; {way})"
+            for file, why in files.items()
+        ]
 
     def _forecast(self) -> Forecast:
         """Say the most that this session can cost.

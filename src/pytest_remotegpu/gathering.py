@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import terminal
+from pytest_remotegpu import lacking, terminal
 from pytest_remotegpu.backends.base import Prices
-from pytest_remotegpu.candidates import Candidates, by_demand
+from pytest_remotegpu.candidates import Candidates, by_demand, folders_of
 from pytest_remotegpu.collectors import Collectors, Gatherer
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
@@ -42,7 +42,7 @@ class Gathering:
     :param forecast: called with how many workers of each shape there will be, before there are any;
         raises a usage error where that may cost too much.
     :ivar refusal: why pytest can't go on.
-    :ivar unseen: files that only a machine could collect that is not rented for this.
+    :ivar unseen: files that only a machine could collect that is not rented for this, and why.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Gathering:
         self._nowhere: dict[Path, str] = {}
         self._aside = False
         self.refusal: pytest.UsageError | None = None
-        self.unseen: list[str] = []
+        self.unseen: dict[str, str] = {}
         self._candidates: Candidates
         self._session: pytest.Session
 
@@ -165,9 +165,27 @@ class Gathering:
         if self._is_lost(collector, report):
             if self._may_rent:
                 return self._rescue(collector, report)
-            self.unseen.append(collector.nodeid)
-            return pytest.CollectReport(report.nodeid, "passed", None, [])
+            if report.skipped:
+                reason = str(report.longrepr[-1])
+                self._leave(collector, report, reason.removeprefix("Skipped: "))
         return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_exception_interact(
+        self, node: Any, call: pytest.CallInfo[Any], report: pytest.CollectReport
+    ) -> None:
+        """Say of a file that it is not collected yet, where only another machine can import it."""
+        looked_at = isinstance(report, pytest.CollectReport) and self._is_lost(node, report)
+        if self._may_rent or not looked_at or call.excinfo is None:
+            return
+        places = [node.path.parent, *folders_of(self._config)]
+        why = lacking.why_not_here(call.excinfo.value, [str(place) for place in places])
+        if why:
+            self._leave(node, report, why)
+
+    def _leave(self, collector: pytest.Collector, report: pytest.CollectReport, why: str) -> None:
+        self.unseen[collector.nodeid] = why
+        report.outcome, report.longrepr, report.result = "passed", None, []
 
     def _is_lost(self, collector: pytest.Collector, report: pytest.CollectReport) -> bool:
         """Say whether a file could not be collected here, and may be elsewhere."""
