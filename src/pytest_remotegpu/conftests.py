@@ -46,13 +46,16 @@ def leave_out(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> 
 
 
 def _forget_options(parser: pytest.Parser, args: list[str]) -> None:
-    """Take unknown options away, each with its value where that is a word of its own."""
+    """Take unknown options away, each with its value where that is a word of its own.
+
+    Pytest 8 gives what stands behind them as unknown, too, which may be paths and ids.
+    """
     try:
         _known, unknown = parser.parse_known_and_unknown_args(args)
     except pytest.UsageError:
         return  # pytest's own parsing will say what is wrong
     for word in unknown:
-        if word not in args:
+        if word not in args or not word.startswith("-") or word == "--":
             continue
         place = args.index(word)
         del args[place]

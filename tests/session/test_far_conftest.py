@@ -80,12 +80,13 @@ def test_their_hooks_have_their_say_there(project: pytest.Pytester) -> None:
         run(project, *FAR, *OPTIONS, *options).assert_outcomes(passed=number, deselected=4 - number)
 
 
-@pytest.mark.xfail(
-    pytest.version_tuple < (9,), reason="pytest 8 gets the whole file for two ids of it"
-)
-def test_ids_choose_among_them(project: pytest.Pytester) -> None:
-    chosen = run(project, *FAR, *OPTIONS, "test_it.py::test_card", "test_it.py::test_ini", "-v")
-    chosen.assert_outcomes(passed=2)
+@pytest.mark.parametrize("names", [["card", "ini"], ["night"], ["ini", "night", "ini"]])
+@pytest.mark.parametrize("first", [True, False])
+def test_ids_choose_among_them(project: pytest.Pytester, names: list[str], *, first: bool) -> None:
+    """Whether options that only that side knows stand before them or behind."""
+    chosen = [f"test_it.py::test_{name}" for name in names]
+    words = [*chosen, *OPTIONS] if first else [*OPTIONS, *chosen]
+    run(project, *FAR, *words, "-v").assert_outcomes(passed=len(set(names)))
 
 
 def test_all_processes_of_xdist_leave_them_alone(project: pytest.Pytester) -> None:
