@@ -19,6 +19,7 @@ CONFTEST = """
     def pytest_addoption(parser):
         parser.addoption("--mode", default="slow")
         parser.addoption("--site", required=True)
+        parser.addoption("--brief", action="store_true")
         parser.addini("answer", "an ini value", default="0")
 
     def pytest_configure(config):
@@ -153,6 +154,27 @@ def test_what_only_that_side_comes_to(
     result.assert_outcomes(errors=1)
     assert error in said(result)
     assert f"ERROR {place}" in said(result)
+
+
+@pytest.mark.parametrize(
+    ("path", "others"),
+    [("tesst", []), ("sub/tesst", ["test_it.py"]), ("test_itt.py", []), ("test_itt.py::test", [])],
+)
+def test_a_mistyped_path_is_no_value_of_an_option(
+    project: pytest.Pytester, path: str, others: list[str]
+) -> None:
+    """Behind an option that has none: nothing runs, and the message is pytest's own."""
+    result = run(project, *FAR, *others, "-o", "answer=43", "--mode=a", "--site=b", "--brief", path)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"file or directory not found: {path}" in said(result)
+    result.assert_outcomes()
+
+
+def test_values_of_all_kinds(project: pytest.Pytester) -> None:
+    """A very long one, a URL, and one with white space in it are no paths, and no crash."""
+    for value in ("x" * 5000, "http://lab/site", "a\tb"):
+        words = ("--brief", "--site", value, "--mode", "fast", "-o", "answer=43", "test_it.py")
+        run(project, *FAR, *words).assert_outcomes(passed=3, deselected=1)
 
 
 def test_files_without_failures_are_no_missing_ones(pytester: pytest.Pytester) -> None:
