@@ -18,6 +18,7 @@ from pytest_remotegpu.candidates import Candidates
 from pytest_remotegpu.collectors import Gatherer
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gathering import Gathering
+from pytest_remotegpu.gpu import marker_name
 from pytest_remotegpu.grown import FarFile, FarItem
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text
@@ -73,10 +74,7 @@ class Conftestless(Gathering):
             (keys.get((from_text(test.path), test.number), -1), test.node) for test in hooked.tests
         ]
         self._reordered = places != sorted(places)
-        known = {
-            line.partition(":")[0].partition("(")[0].strip()
-            for line in self._config.getini("markers")
-        }
+        known = set(map(marker_name, self._config.getini("markers")))
         for name in map(from_text, hooked.markers):
             if name not in known:
                 self._config.addinivalue_line("markers", f"{name}: of the far side's conftests")
