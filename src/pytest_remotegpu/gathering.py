@@ -176,7 +176,7 @@ class Gathering:
     ) -> None:
         """Say of a file that it is not collected yet, where only another machine can import it."""
         looked_at = isinstance(report, pytest.CollectReport) and self._is_lost(node, report)
-        if self._may_rent or not looked_at or call.excinfo is None:
+        if not looked_at or self._may_rent or call.excinfo is None:
             return
         places = [node.path.parent, *folders_of(self._config)]
         why = lacking.why_not_here(call.excinfo.value, [str(place) for place in places])
