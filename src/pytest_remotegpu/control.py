@@ -213,8 +213,11 @@ class Control:
         """Name the files whose tests nobody knows, since no machine is rented for a look."""
         if self._gathering is None:
             return []
-        why = "it can't be imported here, and no machine is rented for that alone"
-        lines = [f"remote: not collected: {file} ({why})" for file in self._gathering.unseen]
+        way = "no machine is rented for that alone"
+        lines = [
+            f"remote: not collected: {file} (not to be had here: {why}; {way})"
+            for file, why in self._gathering.unseen.items()
+        ]
         for file, at in self._gathering.recalled.items():
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
             lines.append(f"remote: as collected there at {when}, still the same here: {file}")
