@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import command
-from pytest_remotegpu.commanding import INTERRUPTED, Streams, arguments
+from pytest_remotegpu.commanding import INTERRUPTED, Streams, arguments, put
 from pytest_remotegpu.config import split_spec
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.holding import ALONE, END, MARK
@@ -120,7 +120,7 @@ class Shell(Streams):
         self._thread.start()
 
     def _say(self, text: str) -> None:
-        os.write(self._copies[2], f"remotegpu: {text}\n".encode())
+        put(self._copies[2], f"remotegpu: {text}\n".encode())
 
     def _sit(self, words: list[str]) -> None:
         """Wait for the shell; a session that does not hear of its end is ended."""

@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,37 @@ def test_what_it_costs(pytester: pytest.Pytester, service: LoopbackModal) -> Non
     assert (test["outcome"], test["gpus"]) == ("passed", 1)
     assert test["cost_usd"] > 0
     assert document["cost"]["total"] >= test["cost_usd"]
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["stdout", "stdout and stderr"])
+def test_a_pipe_that_does_not_block(pytester: pytest.Pytester, *, both: bool) -> None:
+    """As a parent makes it that reads when it likes: all of it comes, and nothing is cut off."""
+    pytester.makepyfile(says='print("x" * 2**17 + "end")\nimport sys\nsys.exit(3)\n')
+    pytester.makeconftest("""
+        def pytest_terminal_summary(terminalreporter):
+            for _ in range(4000):
+                terminalreporter.write_line("y" * 49)
+    """)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    process = subprocess.Popen(
+        line("run", CPU, "--", "python", "says.py"),
+        stdout=writer,
+        stderr=writer if both else subprocess.DEVNULL,
+    )
+    assert until(lambda: not select.select([], [writer], [], 0)[1])  # it is full
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    os.close(writer)
+    said = b""
+    while data := os.read(reader, 512):
+        said += data
+        time.sleep(0.002)  # slower than it is written
+    os.close(reader)
+    assert process.wait(60) == 3, said[-2000:]
+    assert b"x" * 2**17 + b"end\n" in said
+    assert said.count(b"y" * 49 + b"\n") == 4000 * both
+    assert b"Traceback" not in said
 
 
 # a shell
