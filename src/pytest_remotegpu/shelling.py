@@ -129,7 +129,8 @@ class Shell(Streams):
             self._child = subprocess.Popen(words, **streams)  # type: ignore[call-overload]
             self._left = self._child.wait()
         except OSError as error:
-            self._say(f"{words[0]} can't be started: {error.strerror}")
+            self._left = 127 if isinstance(error, FileNotFoundError) else 126  # as shells have it
+            self._say(f"{words[0]} can't be started: {error.strerror}; there was no shell")
         if words[-1] == ALONE:
             _tell(Path(words[-2]).parent / END)
         if not self._over.wait(PATIENCE):

@@ -423,6 +423,24 @@ def test_a_shell_ends_with_its_session(
     assert b"4 s" in err
 
 
+@pytest.mark.parametrize(("program", "status"), [("/nowhere/sh", 127), ("/", 126)])
+def test_a_shell_that_can_not_be_started(
+    pytester: pytest.Pytester, program: str, status: int
+) -> None:
+    assert pytester.path.is_dir()
+    code = f"""if True:
+        import sys
+        from pytest_remotegpu import cli, shelling
+        shelling.way_in = lambda spec, terminal: lambda script, _: [{program!r}, script, "alone"]
+        sys.exit(cli.main())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code, "shell", CPU], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == status, done.stderr.decode()
+    assert f"remotegpu: {program} can't be started: ".encode() in done.stderr
+
+
 def test_a_far_side_without_a_terminal(pytester: pytest.Pytester) -> None:
     assert pytester.path.is_dir()
     done = remotegpu("shell", f"--remote={PRETENDS}", *HERE)
