@@ -162,6 +162,34 @@ def test_a_call_whose_answer_was_lost(
     assert not ran.exists()
 
 
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [
+        (Status.FAILED_PRECONDITION, True),
+        (Status.INVALID_ARGUMENT, True),
+        (Status.NOT_FOUND, True),
+        (Status.PERMISSION_DENIED, True),
+        (Status.UNIMPLEMENTED, True),
+        (Status.DATA_LOSS, False),
+        (Status.INTERNAL, False),
+    ],
+    ids=lambda value: value.name if isinstance(value, Status) else "",
+)
+def test_a_call_that_was_refused(
+    pytester: pytest.Pytester, service: LoopbackModal, status: Status, *, refused: bool
+) -> None:
+    """It costs nothing; an error that does not say so may stand for one that was taken."""
+    service.faults.refuse("FunctionMap", status, "the reason", times=None)
+    pytester.makepyfile(ONE)
+    result = run(pytester, T4, "--remote-json=run.json")
+    text = said(result)
+    assert "the reason" in text
+    assert ("left running: nothing" in text) == refused, text
+    assert ("a machine may still start or be at work" in text) != refused, text
+    data = json.loads(pytester.path.joinpath("run.json").read_text())
+    assert (data["cost"]["total"] > 0) != refused
+
+
 def test_a_call_that_began_although_its_answer_was_lost(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:

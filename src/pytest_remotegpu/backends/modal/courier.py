@@ -165,8 +165,8 @@ class Courier:
         except FailedError:
             raise
         except Exception as error:
-            # where the answer alone is lost there may be a call, whose id nobody will tell
-            self._refused = not (self._made or trouble.is_transport(self._modal, error))
+            # else there may be a call although its answer was lost, whose id nobody will tell
+            self._refused = not self._made and trouble.is_refusal(self._modal, error)
             self._settled.set()
             kinds = tuple(getattr(self._modal.exception, name) for name in HAD)
             if container.CLAIMED in str(error):
