@@ -275,7 +275,7 @@ class Control:
             if self._backend is None or all(shape is None for shape in self.shapes):
                 self._settle_collection()
                 return None
-            worst = self._forecast().worst
+            expected = self._forecast()
             pairs = zip(session.items, self.shapes, strict=True)
             left = clear(
                 self._artifacts_root(), (item.nodeid for item, shape in pairs if shape is not None)
@@ -283,7 +283,8 @@ class Control:
             far = self._begin_far(session)
             self._settle_collection()
             far.summary.note(left)
-            far.summary.worst = far.spending.worst = worst
+            far.summary.worst = expected.worst
+            far.spending.expect(expected)
             RemoteSession(session, far).run(session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
