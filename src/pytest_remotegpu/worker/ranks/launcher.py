@@ -21,6 +21,7 @@ from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker import artifacts
+from pytest_remotegpu.worker.alone import Alone
 from pytest_remotegpu.worker.emit import Emitter
 from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.process import DUMP
@@ -99,6 +100,7 @@ class Launcher:
         self._exited: list[events.Exited] = []
         self._gone = False
         self._payload = order.payload
+        self._alone = _alone(order.payload)
 
     def serve(self, told: Sequence[dict[str, str]]) -> None:
         """Serve it.
@@ -155,6 +157,7 @@ class Launcher:
         if not isinstance(message, orders.Chosen):
             return message
         self._payload = message.payload
+        self._alone = _alone(message.payload)
         self._tell(message, orders.Run(0, 0))
         self._start()
         return self._inbox.next_run()
@@ -236,6 +239,9 @@ class Launcher:
                 break
             if self._is_broken():
                 return
+            if self._alone.bars(place):
+                self._emitter.spoilt, self._emitter.following = True, place
+                break
             run = self._inbox.follows(run)
             following = places[number + 1] if number + 1 < len(places) else run.following
             reason = self._run_one(place, following)
@@ -266,6 +272,7 @@ class Launcher:
     def _run_one(self, place: int, following: int) -> str:
         """Run one test; give why the stretch ends with it, if it does."""
         emitter, members = self._emitter, self._team.members
+        self._alone.begin(place)
         trial = self._trial = Trial(place, members)
         self._exited.clear()
         emitter.current, emitter.following = place, place + 1
@@ -412,3 +419,8 @@ class Launcher:
         when = f"{named([member.number])}, after its last test:"
         failed = not handle.spoilt
         self._emitter.put(handle.told_end(member.status or 0, member.peak, when, failed=failed))
+
+
+def _alone(payload: bytes) -> Alone:
+    """Give the tests whose ranks are to run no other one."""
+    return Alone(cloudpickle.loads(payload)["alone"])
