@@ -15,9 +15,15 @@ needs_torch = pytest.mark.skipif(
 TORCHRUN = "pytestmark = pytest.mark.gpu(2, launcher='torchrun')"
 
 
-def run(pytester: pytest.Pytester, *args: str, cpu: str = CPU) -> str:
-    """Run all tests of the project, and give all that the session wrote."""
-    return said(pytester.runpytest_subprocess(cpu, "-v", *args, timeout=90))
+def run(pytester: pytest.Pytester, *args: str, cpu: str = CPU, status: int | None = None) -> str:
+    """Run all tests of the project, and give all that the session wrote.
+
+    :param status: that it must end with.
+    """
+    result = pytester.runpytest_subprocess(cpu, "-v", *args, timeout=90)
+    text = said(result)
+    assert status is None or result.ret == status, text
+    return text
 
 
 def outcomes(text: str) -> dict[str, str]:

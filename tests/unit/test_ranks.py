@@ -182,6 +182,35 @@ def test_skips_for_several_reasons_tell_them_all() -> None:
     assert said[0].open["longrepr"] == ("test.py", 1, "Skipped: ranks 0-1: no card; rank 2: x")
 
 
+def test_each_attempt_is_told_once() -> None:
+    attempts = [
+        report("setup", "passed", 1.0),
+        report("call", "rerun", 2.0, "not yet"),
+        report("setup", "passed", 3.0),
+        report("call", "passed", 4.0),
+        report("teardown", "passed", 5.0),
+    ]
+    assert shown(merged([attempts, attempts])) == [
+        ("setup", "passed"),
+        ("call", "rerun"),
+        ("setup", "passed"),
+        ("call", "passed"),
+        ("teardown", "passed"),
+    ]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failure_is_said_where_another_rank_ends_the_session(failing: int) -> None:
+    merger = Merger(0, 2)
+    for account in merger.accounts:
+        account.report(report("setup", "passed", 1.0))
+        kind = "failed" if account.rank == failing else "passed"
+        account.report(report("call", kind, 2.0 + (account.rank != failing)))
+    said = merger.advance() + merger.rest()
+    assert shown(said) == [("setup", "passed"), ("call", "failed")]
+    assert merger.failures == 1
+
+
 def test_output_is_given_once_where_it_is_the_same() -> None:
     merger = Merger(3, 3)
     for rank, text in enumerate([b"alike", b"alike", b"other"]):

@@ -7,14 +7,14 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
 
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import to_text
 
-__all__ = ["Sent", "asked", "collect", "folder", "look", "pieces"]
+__all__ = ["Sent", "asked", "collect", "folder", "look", "pieces", "send"]
 
 PIECE: Final = 2**20
 
@@ -102,6 +102,30 @@ def collect(base: str, item: int, limit: int) -> Iterator[events.Event]:
             due.append((name, path, size))
     yield from (events.Dropped(item, to_text(name)) for name in sent.known if name not in there)
     yield from _all_pieces(item, due)
+
+
+class Sends(Protocol):
+    """Who hands on events."""
+
+    def put(self, event: events.Event) -> None:
+        """Keep one for the next flush."""
+
+    def flush(self, *, waits: bool = False) -> None:
+        """Hand on what is kept; where that is said, what comes next waits until it is shown."""
+
+
+def send(base: str, item: int, limit: int, sender: Sends, shown: Callable[[], None]) -> None:
+    """Hand on what a test has left.
+
+    :param limit: as :func:`collect` has it. :param shown: waits until what was flushed is shown.
+    """
+    if asked(base, item):
+        sender.flush(waits=True)  # from now on the supervisor sends none of them by itself
+        shown()
+    for event in collect(base, item, limit):
+        sender.put(event)
+        if isinstance(event, events.Artifact) and len(event.data) > 2**16:
+            sender.flush()
 
 
 def _all_pieces(item: int, due: list[tuple[str, Path, int]]) -> Iterator[events.Event]:

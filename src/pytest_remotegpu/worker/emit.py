@@ -19,16 +19,12 @@ from msgspec.structs import astuple, replace
 from pytest_remotegpu.protocol import events, frames
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker.fit import fit
+from pytest_remotegpu.worker.sections import PIECE, Sections, cut
 
 __all__ = ["Emitter", "ReportSender"]
 
-PIECE: Final = 2**20
-"""Bytes of text in one event; longer output is cut."""
 MOST_PENDING: Final = 1000
 """Events that are kept for one flush."""
-MOST_OUTPUT: Final = 64 * 2**20
-"""Bytes of captured output that one test may send; what is over is left out and said so."""
-
 MOST_BYTES: Final = frames.MAX_INBOUND - 2**16
 """Bytes of the events in one batch, whose frame must not be larger than the user's side takes."""
 BATCH: Final = msgspec.msgpack.Encoder()
@@ -124,16 +120,11 @@ def _parts(pending: list[events.Event]) -> Iterator[tuple[list[events.Event], by
 def _shortened(event: events.Event) -> events.Event:
     """Cut the texts of an event that is too large; a report's own are short enough."""
     texts = {
-        name: _cut(value, PIECE, f"more than {PIECE >> 20} MiB")
+        name: cut(value, PIECE, f"more than {PIECE >> 20} MiB")
         for name, value in zip(event.__struct_fields__, astuple(event), strict=True)
         if isinstance(value, bytes) and len(value) > PIECE
     }
     return replace(event, **texts)
-
-
-def _cut(text: bytes, size: int, why: str) -> bytes:
-    """Cut a text for the wire, and say so in it."""
-    return to_text(text[:size].decode("utf-8", "replace")) + to_text(f"\n[cut here: {why}]")
 
 
 class ReportSender:
@@ -145,16 +136,14 @@ class ReportSender:
         self._emitter = emitter
         self._config = config
         self._paths = paths
-        self._sections: dict[tuple[str, str], int] = {}
+        self._sections = Sections()
         self._keywords: list[str] | None = None
         self._warned = False
-        self._sent_bytes = 0
 
     def begin(self) -> None:
         """Forget the test before."""
-        self._sections.clear()
+        self._sections = Sections()
         self._keywords = None
-        self._sent_bytes = 0
 
     def send(self, item: int, report: pytest.TestReport, *, settle: bool = False) -> None:
         """Send a report and those of its sections that have not been sent yet.
@@ -190,21 +179,10 @@ class ReportSender:
             self._emitter.put(events.Note(to_text(text)))
 
     def _section(self, item: int, name: str, text: str) -> int:
-        key = (name, text)
-        index = self._sections.get(key)
-        if index is not None:
-            return index
-        index = self._sections[key] = len(self._sections)
-        data = to_text(text)
-        room = MOST_OUTPUT - self._sent_bytes
-        if len(data) > room:
-            data = _cut(data, max(room, 0), f"more than {MOST_OUTPUT >> 20} MiB of output")
-        self._sent_bytes += len(data)
-        head = to_text(name)
-        for start in range(0, max(len(data), 1), PIECE):
-            piece = data[start : start + PIECE]
-            self._emitter.put(events.Section(item, index, head, piece, start + PIECE >= len(data)))
-            if len(data) > PIECE:
+        index, due = self._sections.add(item, name, text)
+        for piece in due:
+            self._emitter.put(piece)
+            if len(due) > 1:
                 self._emitter.flush()
         return index
 

@@ -323,7 +323,8 @@ class Runner:
             sys.stdout.flush()
             sys.stderr.flush()
         if self.site.rank < 0:  # else the launcher sends those of all ranks
-            self._send_artifacts(place)
+            base, limit = self.site.artifacts, self.order.max_artifact
+            artifacts.send(base, place, limit, self.emitter, self.inbox.wait_until_shown)
         for told in self.covering.news():
             self.emitter.put(told)
         self._look_at_gpus(place, item, following)
@@ -343,15 +344,6 @@ class Runner:
         if ending != "stopped" and (self.taken or (ends and place is not None)):
             return self.following.settle(item, report, place)
         return report
-
-    def _send_artifacts(self, place: int) -> None:
-        if artifacts.asked(self.site.artifacts, place):
-            self.emitter.flush(waits=True)  # the supervisor sends no more of them by itself
-            self.inbox.wait_until_shown()
-        for event in artifacts.collect(self.site.artifacts, place, self.order.max_artifact):
-            self.emitter.put(event)
-            if isinstance(event, events.Artifact) and len(event.data) > 2**16:
-                self.emitter.flush()
 
     def _look_at_gpus(self, place: int, item: pytest.Item, following: pytest.Item | None) -> None:
         """Tell of their memory; say that another process must go on, or had better do so."""
@@ -388,7 +380,8 @@ class Runner:
                 return
         settle = self.has_parts and report.when == "call" and type(report) is pytest.TestReport
         self.sender.send(self.current, report, settle=settle)
-        if report.when == "call" or report.sections or not report.passed:
+        last = report.when == "teardown" and self.site.rank >= 0  # the launcher waits no longer
+        if report.when == "call" or report.sections or not report.passed or last:
             self.emitter.flush()
 
     def pytest_warning_recorded(self, warning_message: Any, when: str, location: Any) -> None:

@@ -91,8 +91,8 @@ class Gathered:
         return to_text(f"on {named(ranks)}: ") + text
 
     def loose(self) -> list[events.Event]:
-        """Give notes and warnings that have come since the last call."""
-        said: list[events.Event] = []
+        """Give notes, warnings and failures outside of tests that have come since the last call."""
+        said = self._ended()
         for event, ranks in self._loose.items():
             if isinstance(event, events.Note):
                 said.append(events.Note(self._marked(ranks, event.text)))
@@ -101,7 +101,7 @@ class Gathered:
         self._loose.clear()
         return said
 
-    def ended(self) -> list[events.Event]:
+    def _ended(self) -> list[events.Event]:
         """Give how sessions ended that did not end well."""
         found = [
             events.SessionEnded(self._status, self._marked(ranks, text))

@@ -99,8 +99,13 @@ class Launcher:
         self._wanting: dict[int, list[int]] = {}
         self._exited: list[events.Exited] = []
         self._gone = False
-        self._payload = order.payload
-        self._alone = _alone(order.payload)
+        self._open(order.payload)
+
+    def _open(self, payload: bytes) -> None:
+        """Take in which tests there are."""
+        opened = cloudpickle.loads(payload)
+        self._ids: Sequence[str] = opened["ids"]
+        self._alone = Alone(opened["alone"])
 
     def serve(self, told: Sequence[dict[str, str]]) -> None:
         """Serve it.
@@ -145,7 +150,7 @@ class Launcher:
         self._wanting.clear()
         self._emitter.put(events.Wants(wanted))
         self._emitter.flush()
-        message = self._inbox.wait()
+        message = self._inbox.answer()
         for member in members:
             member.handle.send(message)
 
@@ -156,8 +161,7 @@ class Launcher:
         message = self._inbox.next_run()
         if not isinstance(message, orders.Chosen):
             return message
-        self._payload = message.payload
-        self._alone = _alone(message.payload)
+        self._open(message.payload)
         self._tell(message, orders.Run(0, 0))
         self._start()
         return self._inbox.next_run()
@@ -316,11 +320,15 @@ class Launcher:
             self._keep_logs(place, trial.logs())
         elif strange := trial.strange():
             emitter.put(events.Note(to_text(f"{self._name(place)} passed, and {strange}")))
-        self._send_artifacts(place)
+        base, limit = self._order.site.artifacts, self._order.max_artifact
+        artifacts.send(base, place, limit, emitter, self._inbox.wait_until_shown)
         for event in self._gathered.loose():
             emitter.put(event)
-        for exited in self._exited[:1]:
-            emitter.put(exited)
+        if self._exited:
+            bad = [exited for exited in self._exited if exited.status != 0]
+            exited = (bad or self._exited)[0]
+            well = exited.status == 0 and trial.failures  # one rank can't speak for a failed one
+            emitter.put(events.Exited(exited.text, 1) if well else exited)
         emitter.put(events.Finished(place) if crash is None else crash)
         emitter.current = -1
         if self._order.options.live and not emitter.spoilt:
@@ -331,7 +339,7 @@ class Launcher:
 
     def _name(self, place: int) -> str:
         """Give the id of a test."""
-        return str(cloudpickle.loads(self._payload)["ids"][place])
+        return str(self._ids[place])
 
     def _keep_logs(self, place: int, logs: dict[int, str]) -> None:
         """Write what each rank said among the artifacts of a test that has not passed."""
@@ -341,16 +349,6 @@ class Launcher:
             for number, text in logs.items():
                 path = folder / f"rank{number}.log"
                 path.write_text(text, "utf-8", errors="surrogatepass")
-
-    def _send_artifacts(self, place: int) -> None:
-        base, emitter = self._order.site.artifacts, self._emitter
-        if artifacts.asked(base, place):
-            emitter.flush(waits=True)  # the supervisor sends no more of them by itself
-            self._inbox.wait_until_shown()
-        for event in artifacts.collect(base, place, self._order.max_artifact):
-            emitter.put(event)
-            if isinstance(event, events.Artifact) and len(event.data) > 2**16:
-                emitter.flush()
 
     # a test that takes too long
 
@@ -397,7 +395,7 @@ class Launcher:
                     self._give_up()
             for member in members:
                 self._tell_end(member)
-        for event in (*self._gathered.ended(), *self._gathered.loose()):
+        for event in self._gathered.loose():
             self._emitter.put(event)
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
@@ -417,10 +415,5 @@ class Launcher:
         if handle.over and not member.status:
             return
         when = f"{named([member.number])}, after its last test:"
-        failed = not handle.spoilt
+        failed = not (handle.over and handle.spoilt)  # as the supervisor judges a runner's end
         self._emitter.put(handle.told_end(member.status or 0, member.peak, when, failed=failed))
-
-
-def _alone(payload: bytes) -> Alone:
-    """Give the tests whose ranks are to run no other one."""
-    return Alone(cloudpickle.loads(payload)["alone"])

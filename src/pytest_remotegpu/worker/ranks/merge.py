@@ -16,13 +16,10 @@ from pytest_remotegpu.protocol import events, plain
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker.ranks.accounts import ORDINARY, PHASES, WASXFAIL, Account, End, Told
 from pytest_remotegpu.worker.ranks.words import collective, folded, named, said_of
+from pytest_remotegpu.worker.sections import Sections
 
 __all__ = ["Merger"]
 
-PIECE: Final = 2**20
-"""Bytes of text in one event."""
-MOST_OUTPUT: Final = 64 * 2**20
-"""Bytes of all sections together; what is over is left out and said so."""
 LATE: Final = 0.5
 """Seconds by which the end of a process may be noticed later than what it does to others."""
 
@@ -39,8 +36,7 @@ class Merger:
         self.accounts = [Account(rank) for rank in range(world)]
         self.failures = 0
         self._given: set[str] = set()
-        self._sections: dict[tuple[bytes, bytes], int] = {}
-        self._bytes = 0
+        self._sections = Sections()
 
     # while the test runs
 
@@ -85,12 +81,16 @@ class Merger:
         return said + self._agreed()
 
     def rest(self) -> list[events.Event]:
-        """Give what the first rank with any more reports has, of a test that ended the session."""
+        """Give what ranks have still said of a test that ended the session, failures before all."""
         said: list[events.Event] = []
         for when in PHASES:
             group = self._group(when)
+            bad = sorted(
+                (told for told in group if told.kind == "failed"), key=lambda told: told.at
+            )
             if when not in self._given and group:
-                said += self._phase(group[0], group)
+                head = self._beside(bad[0], bad) if bad else group[0]
+                said += self._phase(head, group)
         return said
 
     def _failed(self) -> Iterator[Told]:
@@ -106,9 +106,10 @@ class Merger:
         """Give what all ranks say alike, in the words of the first."""
         said: list[events.Event] = []
         first = self.accounts[0]
-        for told in [told for attempt in first.attempts[:-1] for told in attempt]:
-            said += self._phase(told, [told])  # pytest-rerunfailures tells of each attempt
-        if len(first.attempts) > 1:
+        for attempt in first.attempts[:-1]:  # pytest-rerunfailures tells of each
+            for told in attempt:
+                if told.when not in self._given:  # the first one's setup may have been
+                    said += self._phase(told, [told])
             self._given.clear()
         for told in first.last:
             if told.when in self._given:
@@ -306,7 +307,11 @@ class Merger:
         starts = [report.start for report in reports if report.start is not None]
         stops = [report.stop for report in reports if report.stop is not None]
         said: list[events.Event] = []
-        places = [self._section(name, text, said) for name, text in self._captured(group)]
+        places: list[int] = []
+        for name, text in self._captured(group):
+            index, due = self._sections.add(self.place, name, text)
+            places.append(index)
+            said += due
         data = {**base.open, **_properties(group)} if WASXFAIL not in base.open else base.open
         self.failures += base.kind == "failed"
         report = events.Report(
@@ -322,7 +327,7 @@ class Merger:
         )
         return [*said, report]
 
-    def _captured(self, group: Iterable[Told]) -> Iterator[tuple[bytes, bytes]]:
+    def _captured(self, group: Iterable[Told]) -> Iterator[tuple[str, str]]:
         """Give what the ranks wrote, by name, and what several wrote alike once."""
         found: dict[bytes, dict[int, str]] = {}
         for told in group:
@@ -332,23 +337,7 @@ class Merger:
         for name, texts in found.items():
             for ranks, written in folded(texts):
                 mark = f" [{named(ranks)}]" if len(self.accounts) > 1 else ""
-                yield name + to_text(mark), to_text(written)
-
-    def _section(self, name: bytes, text: bytes, said: list[events.Event]) -> int:
-        index = self._sections.get((name, text))
-        if index is not None:
-            return index
-        index = self._sections[name, text] = len(self._sections)
-        room = max(MOST_OUTPUT - self._bytes, 0)
-        if len(text) > room:
-            cut = text[:room].decode("utf-8", "replace")
-            text = to_text(f"{cut}\n[cut here: more than {MOST_OUTPUT >> 20} MiB of output]")
-        self._bytes += len(text)
-        for start in range(0, max(len(text), 1), PIECE):
-            piece = text[start : start + PIECE]
-            last = start + PIECE >= len(text)
-            said.append(events.Section(self.place, index, name, piece, last))
-        return index
+                yield from_text(name) + mark, written
 
 
 def _with_longrepr(told: Told, longrepr: Any) -> Told:

@@ -80,10 +80,12 @@ class Trial:
         dead = [number for number, end in self._ends.items() if not end.stopped]
         failed = [account.rank for account in accounts if account.verdict == "failed"]
         other = [a.rank for a in accounts if a.verdict not in ("passed", "failed", "rerun")]
+        left = [account.rank for account in accounts if account.finished and not account.all_said]
         all_said = all(account.all_said for account in accounts)
         found = [
             (GRACE, dead, "ended"),
             (GRACE, failed, "failed"),
+            (GRACE, left, "left the session"),
             (LONG_GRACE, other, "come to another end"),
             (LEFTOVER, list(range(len(accounts))) if all_said else [], "done with the test"),
         ]
@@ -132,15 +134,20 @@ class Trial:
         """Give the test's result."""
         accounts = self._merger.accounts
         ends = {rank: end for rank, end in self._ends.items() if not accounts[rank].complete}
+        said = self._merger.finish(ends)
         gone = [
-            events.Note(to_text(f"{named([rank])} {end.how}, at the end of the test{_inside(end)}"))
+            to_text(f"{named([rank])} {end.how}, at the end of the test{_inside(end)}")
             for rank, end in self._ends.items()
             if rank not in ends
         ]
-        return [*self._merger.finish(ends), *self._used(), *gone]
+        if not self.failures:  # else that says it, and here nobody knows how the rest would end
+            return [*said, *self._used(), *(events.SessionEnded(1, text) for text in gone)]
+        return [*said, *self._used(), *map(events.Note, gone)]
 
     def ended(self) -> list[events.Event]:
-        """Give what there is of a test that has ended the session."""
+        """Give what there is of a test that ended the session, or what cost a rank its life."""
+        if any(not end.stopped for end in self._ends.values()):
+            return self.finish()
         return [*self._merger.advance(), *self._merger.rest(), *self._used()]
 
     def logs(self, ends: Mapping[int, End] | None = None) -> dict[int, str]:
