@@ -12,7 +12,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import cloudpickle
@@ -25,13 +26,13 @@ from pytest_remotegpu.worker.alone import Alone
 from pytest_remotegpu.worker.emit import Emitter
 from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.process import DUMP
-from pytest_remotegpu.worker.ranks import mpi, rank, rendezvous
+from pytest_remotegpu.worker.ranks import flight, mpi, rank, recorder, rendezvous
 from pytest_remotegpu.worker.ranks.accounts import End
 from pytest_remotegpu.worker.ranks.gathered import Gathered
 from pytest_remotegpu.worker.ranks.team import Member, Team
 from pytest_remotegpu.worker.ranks.trial import Trial
 from pytest_remotegpu.worker.ranks.variables import meeting, of_rank
-from pytest_remotegpu.worker.ranks.words import collective, named
+from pytest_remotegpu.worker.ranks.words import named
 
 __all__ = ["launch"]
 
@@ -98,6 +99,7 @@ class Launcher:
         self._trial: Trial | None = None
         self._wanting: dict[int, list[int]] = {}
         self._exited: list[events.Exited] = []
+        self._began = 0
         self._gone = False
         self._open(order.payload)
 
@@ -277,6 +279,7 @@ class Launcher:
         """Run one test; give why the stretch ends with it, if it does."""
         emitter, members = self._emitter, self._team.members
         self._alone.begin(place)
+        self._began = time.time_ns()
         trial = self._trial = Trial(place, members)
         self._exited.clear()
         emitter.current, emitter.following = place, place + 1
@@ -299,8 +302,9 @@ class Launcher:
 
     def _stop(self, trial: Trial, busy: list[Member]) -> None:
         """End ranks that wait for what will never come, after a look at what they do."""
+        recorded = self._record(trial.place)
         self._team.look(busy)
-        trial.stop(busy)
+        trial.stop(busy, recorded)
         self._take(self._team.stop(busy))
 
     def _close(self, trial: Trial, place: int) -> None:
@@ -341,20 +345,33 @@ class Launcher:
         """Give the id of a test."""
         return str(self._ids[place])
 
+    def _record(self, place: int) -> dict[int, list[flight.Operation]]:
+        """Give the collectives that ranks have entered; keep their records as artifacts."""
+        alive = [member.number for member in self._team.members if member.alive]
+        said = recorder.ask(str(Path(self._order.site.artifacts).parent), alive)
+        found = {rank: flight.read(dumps.values(), self._began) for rank, dumps in said.items()}
+        if any(found.values()):
+            files = {f"rank{rank}.flight.json": recorder.joined(said[rank]) for rank in found}
+            self._keep(place, files)
+        return found
+
     def _keep_logs(self, place: int, logs: dict[int, str]) -> None:
         """Write what each rank said among the artifacts of a test that has not passed."""
+        self._keep(place, {f"rank{number}.log": text for number, text in logs.items()})
+
+    def _keep(self, place: int, files: Mapping[str, str]) -> None:
         folder = artifacts.folder(self._order.site.artifacts, place)
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            for number, text in logs.items():
-                path = folder / f"rank{number}.log"
-                path.write_text(text, "utf-8", errors="surrogatepass")
+            for name, text in files.items():
+                (folder / name).write_text(text, "utf-8", errors="surrogatepass")
 
     # a test that takes too long
 
     def write_stacks(self, file: int) -> None:
         """Write what every rank does, for a supervisor that is about to end them all."""
         busy = self._trial.busy() if self._trial is not None else self._team.members
+        recorded = self._record(self._emitter.current) if self._trial is not None else {}
         self._team.look(busy)
         parts = []
         ends: dict[int, End] = {}
@@ -363,15 +380,18 @@ class Launcher:
             if member not in busy:
                 parts.append(f"{name}: has come to the end of the test")
                 continue
-            end = ends[member.number] = member.stopped("was stopped when the test was too late")
-            inside = collective(end.stack)
-            parts.append(f"{name}{f', in {inside}' if inside else ''}:\n{end.stack}")
+            now = flight.pending(recorded.get(member.number, ()))
+            why = "was stopped when the test was too late"
+            end = ends[member.number] = member.stopped(why, now.name if now else "")
+            parts.append(f"{name}{f', in {end.inside}' if end.inside else ''}:\n{end.stack}")
             if not self._order.options.live:
                 for label, text in (("stdout", end.stdout), ("stderr", end.stderr)):
                     if text:
                         os.write(1, f"[{name}, {label}]\n{text}\n".encode("utf-8", "replace"))
         if self._trial is not None:
             self._keep_logs(self._emitter.current, self._trial.logs(ends))
+        if collectives := flight.words(recorded, len(self._team.members)):
+            parts.append(f"collectives:\n{collectives}")
         os.write(file, "\n".join(parts).encode("utf-8", "replace"))
 
     # the end
