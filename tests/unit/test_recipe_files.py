@@ -98,11 +98,12 @@ def test_code_of_the_project_stands_for_what_it_needs(read: Read) -> None:
     [
         ("-r gone.txt", ["requirements.txt, line 1", "'gone.txt'", "no such file"]),
         ("a\n-r https://u:pw@example.org/r.txt?key=pw", ["line 2", "address", "a copy"]),
-        ("what is this", ["line 1", "'what is this' is no requirement"]),
+        ("what is this", ["line 1", "'what is this' is no requirement", "NAME"]),
         ("x @ @ https://u:pw@example.org/r.whl?key=pw", ["is no requirement"]),
+        ("numpy==", ["line 1", "'numpy==' is no requirement; one reads NAME, NAME==VERSION or"]),
         ("./wheels/x-1.whl", ["./wheels/x-1.whl", "this machine"]),
         ("-f wheels", ["--find-links wheels", "an address"]),
-        ("--no-such-option", ["--no-such-option"]),
+        ("--no-such-option", ["--no-such-option", "leave it out"]),
         ("-e git+https://u:pw@example.org/repo", ["lacks its name", "#egg=NAME"]),
     ],
 )
@@ -166,8 +167,12 @@ def test_extras_and_groups_are_followed(
     [
         (("tpu",), (), "no extra 'tpu'; it has: all, core, cpu, gpu"),
         ((), ("tests",), "no group 'tests'; it has: circle, lint-it, odd, own, test"),
-        ((), ("circle",), "'circle' includes itself"),
-        ((), ("odd",), "group 'odd' has {'path': 'x'}"),
+        ((), ("circle",), "'circle' includes itself; end the circle"),
+        (
+            (),
+            ("odd",),
+            "group 'odd' has {'path': 'x'}; an entry is a requirement, or",
+        ),
     ],
 )
 def test_what_is_not_there_is_refused(
@@ -410,7 +415,7 @@ def test_only_a_bare_dockerfile_lacks_python(text: str, brings: bool) -> None:
 
 
 def test_a_dockerfile_without_a_base_is_refused() -> None:
-    with pytest.raises(UsageError, match="x/Dockerfile has no FROM"):
+    with pytest.raises(UsageError, match=r"x/Dockerfile has no FROM.*begin it with FROM IMAGE"):
         Dockerfile.parse("x/Dockerfile", "RUN true\n")
 
 

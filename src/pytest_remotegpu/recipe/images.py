@@ -91,7 +91,10 @@ class Dockerfile:
             elif word in ("COPY", "ADD"):
                 copies += [(number, path) for path in _copied(rest)]
         if not base:
-            raise UsageError(f"{name} has no FROM; name a Dockerfile in remotegpu_image")
+            raise UsageError(
+                f"{name} has no FROM, so it builds on nothing; begin it with FROM IMAGE, or have "
+                "remotegpu_image name another file"
+            )
         return cls(base, installs, tuple(copies), tuple(secrets))
 
     @property

@@ -16,6 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.recipe.values import READS
 
 __all__ = ["Pyproject", "to_toml"]
 
@@ -53,7 +54,7 @@ class Pyproject:
         try:
             return cls(name, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"{name} is no TOML: {error}") from None
+            raise UsageError(f"{name} is no TOML: {error}; mend the file") from None
 
     def _table(self, *path: str) -> dict[str, Any]:
         found: Any = self.data
@@ -169,12 +170,14 @@ class Pyproject:
         try:
             return canonicalize_name(Requirement(line).name)
         except InvalidRequirement:
-            raise UsageError(f"{self.name} has {line!r}, which is no requirement") from None
+            raise UsageError(
+                f"{self.name} has {line!r}, which is no requirement; {READS}"
+            ) from None
 
     def _group(self, group: str, above: tuple[str, ...]) -> list[str]:
         """Give a group's requirements, those of included groups in place."""
         if group in above:
-            raise UsageError(f"{self.name}: group {group!r} includes itself")
+            raise UsageError(f"{self.name}: group {group!r} includes itself; end the circle")
         self.check((), [group])
         found: list[str] = []
         for entry in self.groups[group]:
@@ -183,7 +186,10 @@ class Pyproject:
                 continue
             inner = entry.get("include-group") if isinstance(entry, dict) else None
             if not isinstance(inner, str):
-                raise UsageError(f"{self.name}: group {group!r} has {entry!r}, which is not known")
+                raise UsageError(
+                    f"{self.name}: group {group!r} has {entry!r}; an entry is a requirement, or "
+                    "{include-group = NAME}"
+                )
             found += self._group(canonicalize_name(inner), (*above, group))
         return found
 

@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.recipe.literals import WAY_OUT, has_password
-from pytest_remotegpu.recipe.values import Files
+from pytest_remotegpu.recipe.values import READS, Files
 
 __all__ = ["Reader", "parsed", "read_text", "shown"]
 
@@ -155,13 +155,16 @@ class Reader:
             )
         elif line.startswith("-"):
             if not (KEPT.match(line) or find or DROPPED.match(line)):
-                raise UsageError(f"{where}: the option {line.split(maxsplit=1)[0]} is not known")
+                raise UsageError(
+                    f"{where}: the option {line.split(maxsplit=1)[0]} is not known; "
+                    "leave it out, or install that in an image (ini option remotegpu_image)"
+                )
             if not DROPPED.match(line):
                 into.append(public(line, where))
         elif _is_path(line):
             self._editable(line, path, into, where)
         elif parsed(line) is None and not REMOTE.match(line):
-            raise UsageError(f"{where}: {shown(line)!r} is no requirement")
+            raise UsageError(f"{where}: {shown(line)!r} is no requirement; {READS}")
         else:
             into.append(public(line, where))
 

@@ -10,12 +10,23 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Base", "Copied", "Files", "Recipe", "Step", "UvProject", "Volume", "decode", "encode"]
+__all__ = [
+    "READS",
+    "Base",
+    "Copied",
+    "Files",
+    "Recipe",
+    "Step",
+    "UvProject",
+    "Volume",
+    "decode",
+    "encode",
+]
 
 SLIM: Final = ""
 """The reference of a base that the provider may choose: a plain one, with the wanted Python."""
-
-
+READS: Final = "one reads NAME, NAME==VERSION or NAME @ ADDRESS"
+"""What a requirement is, for whoever wrote another thing."""
 OF_INSTALLERS: Final = ("UV_", "PIP_", "NETRC")
 """How variables begin that installers read, such as those with the password of an index."""
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from .running import CPU, run, said
+from session.running import CPU, run, said
 
 FAR = (CPU, "-o", "remotegpu_collect=far")
 GUARD = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .running import CPU, run, said
+from session.running import CPU, run, said
 
 TESTS = """
     import pytest

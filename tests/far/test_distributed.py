@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from .running import CPU, run, said
+from session.running import CPU, run, said
 
 pytest.importorskip("xdist")
 

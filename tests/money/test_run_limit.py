@@ -8,10 +8,10 @@ import pytest
 
 from fakes import Far, report
 from pytest_remotegpu.protocol import events
+from session.running import CPU, run, said
 from stage import FAR, HERE, Stage
 
 from .at_limit import hangs, is_deaf, judged, stop_of
-from .running import CPU, run, said
 
 LIMIT = "the run limit of 1 s (--remote-run-timeout) is reached"
 ARGS = ("--remote-run-timeout=1", "--junitxml=../j.xml")

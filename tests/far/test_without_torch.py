@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import PATIENCE
+from session.running import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory as Linux measures it")
 

@@ -8,9 +8,8 @@ import pytest
 
 from fakes import Far
 from pytest_remotegpu.errors import FarSideError
+from session.running import CPU, run, said
 from stage import HERE, Stage
-
-from .running import CPU, run, said
 
 FAR = (CPU, "-o", "remotegpu_collect=far")
 ARGS = ("-o", "remotegpu_collect=far")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from .running import CPU, run, said
+from session.running import CPU, run, said
 
 FAR = (CPU, "-o", "remotegpu_conftest=far")
 CONFTEST = """

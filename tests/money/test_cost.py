@@ -17,10 +17,10 @@ from pytest_remotegpu.backends.base import Price
 from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, orders
+from session.running import CPU, run, said
 from stage import FAR, HERE, Played, Stage
 
 from .at_limit import hangs, is_deaf, judged
-from .running import CPU, run, said
 
 CAP = "the cost limit of $10.00 (--remote-max-cost) is reached"
 ARGS = ("--remote-max-cost=10", "--junitxml=../j.xml")
