@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import shutil
 import signal
 import time
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_remotegpu import leftovers
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
@@ -162,7 +162,7 @@ class Supervisor:
             self._hold.close()
         if self._source is not None:
             self._source.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        leftovers.remove(self._scratch)
 
     # towards the user's side
 
@@ -416,6 +416,7 @@ class Supervisor:
             return
         self._drain(runner)
         process.end_tree(keep=(self._starter.pid,), of=(self._starter.pid,))
+        leftovers.free_shared(self._scratch)
         if self._ending:
             return
         if not runner.over:

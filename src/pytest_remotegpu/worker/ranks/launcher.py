@@ -60,7 +60,10 @@ def launch(
     os.chdir(order.cwd)  # the zygote's folder may be gone, without which torch can't be imported
     environ = order.environ if order.environ is not None else {**os.environ, **order.variables}
     try:
-        mpirun = mpi.Mpirun(world, environ) if order.launch.launcher == "mpirun" else None
+        folder = str(Path(order.site.artifacts).parent)
+        mpirun = None
+        if order.launch.launcher == "mpirun":
+            mpirun = mpi.Mpirun(world, environ, folder)
         rendezvous.load(order.options.files)
         own = (channel, stacks) if mpirun is None else (channel, stacks, mpirun.listener)
         team = Team(world, own, live=order.options.live)  # before torch has any thread
