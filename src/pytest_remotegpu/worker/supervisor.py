@@ -194,7 +194,7 @@ class Supervisor:
                 self._runner.send(message)
             case orders.Chosen() if self._order is not None:
                 self._client.order = self._order = site.chosen(self._order, message)
-                self._watch = Watch(message.limits, "idle")
+                self._watch = Watch.of(self._order, "idle")
                 if self._runner is not None:
                     self._runner.send(message)
             case orders.Finish():
@@ -207,7 +207,7 @@ class Supervisor:
         self._client.order = self._order = order
         self._stretches.begin(order.run)
         self._starter.keep_out(order.root if order.tree is None else "")
-        self._watch = Watch(order.limits)
+        self._watch = Watch.of(order)
         self._early = Early(self._kept, order.max_artifact, self._emit)
         try:
             self._hold = Hold(order, self._cards, self._pretend, self._emit)

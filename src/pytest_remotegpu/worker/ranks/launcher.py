@@ -26,7 +26,7 @@ from pytest_remotegpu.worker.alone import Alone
 from pytest_remotegpu.worker.emit import Emitter
 from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.process import DUMP
-from pytest_remotegpu.worker.ranks import flight, mpi, rank, recorder, rendezvous
+from pytest_remotegpu.worker.ranks import flight, mpi, native, rank, recorder, rendezvous
 from pytest_remotegpu.worker.ranks.accounts import End
 from pytest_remotegpu.worker.ranks.gathered import Gathered
 from pytest_remotegpu.worker.ranks.team import Member, Team
@@ -103,6 +103,7 @@ class Launcher:
         self._wanting: dict[int, list[int]] = {}
         self._exited: list[events.Exited] = []
         self._began = 0
+        self._path = native.places(order.environ or {**os.environ, **order.variables})
         self._gone = False
         self._open(order.payload)
 
@@ -306,7 +307,7 @@ class Launcher:
     def _stop(self, trial: Trial, busy: list[Member]) -> None:
         """End ranks that wait for what will never come, after a look at what they do."""
         recorded = self._record(trial.place)
-        self._team.look(busy)
+        self._look(busy, trial.place)
         trial.stop(busy, recorded)
         self._take(self._team.stop(busy))
 
@@ -358,6 +359,18 @@ class Launcher:
             self._keep(place, files)
         return found
 
+    def _look(self, members: Sequence[Member], place: int) -> None:
+        """Have ranks' stacks written to their files, with the native frames that can be had."""
+        self._team.look(members)
+        alive = {member.number: member.handle for member in members if member.alive}
+        pids = {number: handle.pid for number, handle in alive.items()}
+        found = native.stacks(pids, self._path)
+        if found and place >= 0:
+            self._keep(place, {f"rank{number}.native.txt": found[number] for number in found})
+        for number, text in found.items():
+            if frames := native.innermost(text):
+                os.write(alive[number].stacks, f"\n{frames}\n".encode("utf-8", "replace"))
+
     def _keep_logs(self, place: int, logs: dict[int, str]) -> None:
         """Write what each rank said among the artifacts of a test that has not passed."""
         self._keep(place, {f"rank{number}.log": text for number, text in logs.items()})
@@ -374,8 +387,9 @@ class Launcher:
     def write_stacks(self, file: int) -> None:
         """Write what every rank does, for a supervisor that is about to end them all."""
         busy = self._trial.busy() if self._trial is not None else self._team.members
-        recorded = self._record(self._emitter.current) if self._trial is not None else {}
-        self._team.look(busy)
+        place = self._emitter.current
+        recorded = self._record(place) if place >= 0 else {}
+        self._look(busy, place)
         parts = []
         ends: dict[int, End] = {}
         for member in self._team.members:
@@ -392,7 +406,7 @@ class Launcher:
                     if text:
                         os.write(1, f"[{name}, {label}]\n{text}\n".encode("utf-8", "replace"))
         if self._trial is not None:
-            self._keep_logs(self._emitter.current, self._trial.logs(ends))
+            self._keep_logs(place, self._trial.logs(ends))
         if collectives := flight.words(recorded, len(self._team.members)):
             parts.append(f"collectives:\n{collectives}")
         os.write(file, "\n".join(parts).encode("utf-8", "replace"))
@@ -427,7 +441,7 @@ class Launcher:
     def _give_up(self) -> None:
         """Wait no longer for ranks whose session does not come to its end."""
         busy = [member for member in self._team.members if member.alive]
-        self._team.look(busy)
+        self._look(busy, -1)
         for member in busy:
             member.handle.late = "was stopped, long after another rank had ended"
         self._take(self._team.stop(busy))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
 from pytest_remotegpu.protocol import events, orders
-from pytest_remotegpu.worker.process import DUMP, fork, nameless_file
+from pytest_remotegpu.worker.process import DUMP, allow_look, fork, nameless_file
 from pytest_remotegpu.worker.ranks import rank
 from pytest_remotegpu.worker.ranks.accounts import End
 from pytest_remotegpu.worker.ranks.words import collective
@@ -109,6 +109,7 @@ class Team:
                 _close(descriptor)
             for other in self.members:
                 other.handle.close()
+            allow_look(os.getppid())
             _become(ends)
 
         pid = fork(begin)
