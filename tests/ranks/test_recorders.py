@@ -39,8 +39,7 @@ TESTS = """
         total(4)
 
     @pytest.mark.gpu(timeout=3)
-    def test_nobody_comes(rank):
-        dist.init_process_group("gloo")
+    def test_nobody_comes(rank, rank_group):
         total()
         if rank: time.sleep(60)
         dist.broadcast(torch.ones(2, 3), 0 if rank else 1)
@@ -107,5 +106,6 @@ def test_each_rank_is_told_with_its_collective(pytester: pytest.Pytester) -> Non
         "test_one_dies",
     }
     record = json.loads(kept["test_nobody_comes"].read_text())
-    names = [entry["profiling_name"] for entry in record["fr_trace_json"]["entries"]]
-    assert names[-2:] == ["gloo:all_reduce", "gloo:broadcast"]
+    entries = record["fr_trace_json"]["entries"][-2:]
+    assert [entry["profiling_name"] for entry in entries] == ["gloo:all_reduce", "gloo:broadcast"]
+    assert {entry["timeout_ms"] for entry in entries} == {24 * 60 * 60 * 1000}

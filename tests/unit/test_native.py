@@ -57,6 +57,12 @@ def test_a_deep_stack_is_cut() -> None:
     assert lines[-1] == f"  ... and {40 - native.MOST_FRAMES} more"
 
 
+def test_a_wide_frame_is_cut() -> None:
+    wide = f"{'std::f<' * 200} (lib.so)"
+    _, line = native.innermost(f'Thread 7 (idle): "MainThread"\n    {wide}\n').splitlines()
+    assert line == f"  {wide[: native.WIDEST - 3]}..."
+
+
 def tool(folder: Path, text: str) -> str:
     """Put a tool into a folder; give what PATH then is."""
     path = folder / native.TOOL

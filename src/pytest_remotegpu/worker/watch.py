@@ -23,7 +23,7 @@ EXIT_GRACE: Final = 5.0
 """Seconds that a finished runner has for its exit handlers."""
 LOOK: Final = 1.0
 """Seconds in which the stacks must have come."""
-LOOK_AT_RANKS: Final = 3.0
+LOOK_AT_RANKS: Final = 3.5
 """The same where a launcher has to gather those of ranks first."""
 STOPPED: Final = 0.2
 """Seconds in which a process has stopped when it is told to."""

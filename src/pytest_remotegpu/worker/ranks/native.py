@@ -19,11 +19,13 @@ from typing import Final
 __all__ = ["TOOL", "innermost", "places", "stacks"]
 
 TOOL: Final = "py-spy"
-PATIENCE: Final = 1.5
+PATIENCE: Final = 2.0
 """Seconds in which all stacks must have come."""
 DONE: Final = 0.05
 """Seconds in which an answer is taken that has come meanwhile."""
 MOST_FRAMES: Final = 16
+WIDEST: Final = 120
+"""Characters of a frame that are shown; names of templates have thousands."""
 MAIN: Final = re.compile(
     r'^Thread [^\n]*"MainThread"[^\n]*\n((?:[ \t]+[^\n]*(?:\n|$))*)', re.MULTILINE
 )
@@ -83,7 +85,8 @@ def innermost(text: str) -> str:
     for line in found[1].splitlines() if found else ():
         if PYTHON.search(line.rstrip()):
             break
-        frames.append(f"  {line.strip()}")
+        frame = line.strip()
+        frames.append(f"  {frame if len(frame) <= WIDEST else frame[: WIDEST - 3] + '...'}")
     if len(frames) > MOST_FRAMES:
         frames[MOST_FRAMES:] = [f"  ... and {len(frames) - MOST_FRAMES} more"]
     return "\n".join(["in native code (innermost frame first):", *frames]) if frames else ""
