@@ -135,11 +135,11 @@ class FarSide:
 
     def prepare(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
         """Take in which tests are to be shipped; starts nothing."""
-        limits = selection.timeouts_of(items, self._settings.aliases)
         name = self.backend.name
         for item, shape in zip(items, shapes, strict=True):
             if shape is not None:
-                self.tests[item] = Shipped(item, shape, name, timeout=limits.get(item))
+                rules = selection.rules_of(item, self._settings.aliases)
+                self.tests[item] = Shipped(item, shape, name, **rules._asdict())
 
     def lane(self, shape: Shape) -> Serves:
         """Give the lane of a shape, or its lanes; none of its workers is started by that.

@@ -90,13 +90,11 @@ class Argument:
 
     :ivar wants: what it accepts, in words. :ivar accepts: the same as a test.
     :ivar hint: what may have been meant by a value that is not accepted; empty where nobody knows.
-    :ivar built: whether it works yet.
     """
 
     wants: str
     accepts: Callable[[Any], bool]
     hint: Callable[[Any], str] = lambda _value: ""
-    built: bool = False
 
 
 def marker_name(line: str) -> str:
@@ -185,22 +183,21 @@ def _launcher_hint(value: Any) -> str:
 
 
 ARGUMENTS: Final[dict[str, Argument]] = {
-    "count": Argument(f"a whole number from 1 to {MOST_GPUS}", _is_count, built=True),
-    "type": Argument("a GPU name or a list of names", _is_type_or_types, _type_hint, built=True),
-    "min_memory_gib": Argument("a number above 0, in GiB", _is_positive(MOST_GIB), built=True),
+    "count": Argument(f"a whole number from 1 to {MOST_GPUS}", _is_count),
+    "type": Argument("a GPU name or a list of names", _is_type_or_types, _type_hint),
+    "min_memory_gib": Argument("a number above 0, in GiB", _is_positive(MOST_GIB)),
     "min_capability": Argument(
-        "a compute capability such as 8.0", _is_capability, _capability_hint, built=True
+        "a compute capability such as 8.0", _is_capability, _capability_hint
     ),
     "launcher": Argument(
         f"the name of a launcher: {' or '.join(map(repr, LAUNCHERS))}",
         lambda value: isinstance(value, str) and value in LAUNCHERS,
         _launcher_hint,
-        built=True,
     ),
-    "gpus_per_rank": Argument(f"a whole number from 1 to {MOST_GPUS}", _is_count, built=True),
-    "timeout": Argument("a number of seconds above 0", _is_positive(MOST_SECONDS), built=True),
+    "gpus_per_rank": Argument(f"a whole number from 1 to {MOST_GPUS}", _is_count),
+    "timeout": Argument("a number of seconds above 0", _is_positive(MOST_SECONDS)),
     "isolate": Argument("True or False", lambda value: isinstance(value, bool)),
-    "env": Argument("a dict of variable names to text", _is_variables, _variables_hint, built=True),
+    "env": Argument("a dict of variable names to text", _is_variables, _variables_hint),
 }
 
 
@@ -210,7 +207,7 @@ def parse_mark(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, An
     :param args: the positional arguments; at most one, the count.
     :param kwargs: the keyword arguments.
     :return: the arguments that were given, by name.
-    :raises MarkerError: for an argument that is unknown, given twice, ill-typed or not built yet.
+    :raises MarkerError: for an argument that is unknown, given twice or ill-typed.
     """
     given = dict(kwargs)
     if len(args) > 1:
@@ -232,11 +229,6 @@ def _check_argument(name: str, value: Any) -> None:
         hint = argument.hint(value)
         more = f"; {hint}" if hint else ""
         raise MarkerError(f"gpu({name}=...) must be {argument.wants}, not {value!r}{more}")
-    if not argument.built:
-        built = ", ".join(key for key, known in ARGUMENTS.items() if known.built)
-        raise MarkerError(
-            f"gpu({name}={value!r}) is not built yet in this version; what works is: {built}"
-        )
 
 
 @dataclass(frozen=True)

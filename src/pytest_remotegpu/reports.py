@@ -109,6 +109,7 @@ class Shipped:
     :ivar properties: what is added to its reports' user properties: backend, GPUs and worker.
     :ivar verdict: what it came to where it could say nothing itself; see :meth:`fail`.
     :ivar timeout: seconds that it may take, where its own mark says so; 0 for no limit.
+    :ivar alone: whether it is to have a process for itself.
     """
 
     item: pytest.Item
@@ -122,6 +123,7 @@ class Shipped:
     gpu: str = ""
     properties: tuple[tuple[str, object], ...] = ()
     timeout: float | None = None
+    alone: bool = False
     verdict: str = ""
     said: Attempt = NOTHING
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:  # not loaded where nothing is shipped
 
 __all__ = [
     "Fitting",
+    "Rules",
     "near_misses",
     "own_marker",
+    "rules_of",
     "runs_nothing",
     "shape_of",
     "shapes_of",
-    "timeouts_of",
 ]
 
 MOST_ERRORS = 10
@@ -80,15 +81,25 @@ def shape_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> Sha
     return gpu.merge_marks(marks) if marks else None
 
 
-def timeouts_of(
-    items: Iterable[pytest.Item], aliases: Mapping[str, Mapping[str, Any]]
-) -> dict[pytest.Item, float]:
-    """Give the limit, in seconds, of each test whose marks set one.
+class Rules(NamedTuple):
+    """What the marks of a test say of its run, beyond what its worker must offer.
+
+    :ivar timeout: its limit in seconds, where they set one. :ivar alone: whether it is to have a
+        process for itself.
+    """
+
+    timeout: float | None = None
+    alone: bool = False
+
+
+def rules_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> Rules:
+    """Give the rules of a test.
 
     :raises MarkerError: for an ill-formed mark.
     """
-    arguments = {item: gpu.merge_arguments(_marks_of(item, aliases)) for item in items}
-    return {item: float(said["timeout"]) for item, said in arguments.items() if "timeout" in said}
+    said = gpu.merge_arguments(_marks_of(item, aliases))
+    timeout = float(said["timeout"]) if "timeout" in said else None
+    return Rules(timeout, said.get("isolate", False))
 
 
 def shapes_of(

@@ -312,7 +312,7 @@ class Shipping:
                 by_id=files is None,
             ),
             max_artifact=self._settings.max_artifact,
-            payload=self._payload(list(ids)),
+            payload=self._payload(list(ids), [n for n, test in enumerate(tests) if test.alone]),
             run=run,
             needs=orders.Needs.of(worker.shape, named=self._names_cards),
             limits=self._limits(tests),
@@ -415,8 +415,8 @@ class Shipping:
             kept.append(f"--basetemp={own}")
         return kept
 
-    def _payload(self, ids: list[str]) -> bytes:
-        """Pickle what only the runner opens: ids, and options changed since they were parsed."""
+    def _payload(self, ids: list[str], alone: list[int]) -> bytes:
+        """Pickle what only the runner opens: ids, which run ``alone``, and changed options."""
         plain: dict[str, Any] = {}
         blobs: dict[str, bytes] = {}
         if asks_comparisons(self._config):
@@ -432,8 +432,8 @@ class Shipping:
                     f"option {name!r} keeps its default on the far side: its value can't be sent "
                     f"({type(error).__name__}: {error})"
                 )
-        pickled: bytes = cloudpickle.dumps({"ids": ids, "options": plain, "blobs": blobs})
-        return pickled
+        said = {"ids": ids, "alone": alone, "options": plain, "blobs": blobs}
+        return bytes(cloudpickle.dumps(said))
 
     def _changed_options(self) -> Iterator[tuple[str, Any]]:
         for name, value in vars(self._config.option).items():

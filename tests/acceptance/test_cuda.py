@@ -92,7 +92,7 @@ def test_no_card_visible_is_no_card(
     result.stdout.fnmatch_lines(["*1 GPU asked for, and this host shows 0: none*"])
 
 
-@pytest.mark.gpu(2)
+@pytest.mark.gpu(count=2)
 @pytest.mark.timeout(120)
 def test_two_cards_behind_a_command(project: pytest.Pytester) -> None:
     args = ("--remote=command:env", "--gpu-required", "-v", "-k", "one or two or here")

@@ -60,10 +60,15 @@ TESTS = """
     @pytest.mark.parametrize("i", range(2))
     def test_shared(rank_group, gpu_device, i):
         assert total(gpu_device) == 2
+
+    @pytest.mark.gpu(isolate=True)
+    def test_isolated(rank_group, gpu_device):
+        assert torch.cuda.memory_allocated(gpu_device) == 0
+        assert total(gpu_device) == 2
 """
 
 
-@pytest.mark.gpu(2)
+@pytest.mark.gpu(count=2)
 @pytest.mark.timeout(240)
 def test_two_ranks_on_two_cards(run: Run) -> None:
     result = run(test_ranks=TESTS)
@@ -72,7 +77,13 @@ def test_two_ranks_on_two_cards(run: Run) -> None:
     passed = {name for name, outcome in found.items() if outcome == "PASSED"}
     failed = {name for name, outcome in found.items() if outcome == "FAILED"}
     assert failed == {"test_raises", "test_dies", "test_nobody_comes"}
-    assert len(passed) == 6
+    assert len(passed) == 7
     assert "rank 0: was stopped 2 s after rank 1 had failed" in text
     assert "rank 1 of 2 ended with exit status 3" in text
     assert "timed out: the test took longer than 15 s" in text
+    assert (
+        "rank 0: in all_reduce, no. 2 of the default group (Float [1]), which rank 1 has not "
+        "entered\nrank 1: in no collective; the last was all_reduce, no. 1 of the default group "
+        "(Float [1])"
+    ) in text
+    assert "/rank0.flight.json" in text

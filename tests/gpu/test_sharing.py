@@ -64,7 +64,7 @@ def cards_in(text: str) -> set[str]:
     return set(re.findall(r"^CARD (\S+)", text, re.MULTILINE))
 
 
-@pytest.mark.gpu(2)
+@pytest.mark.gpu(count=2)
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("number", [2, 3])
 @pytest.mark.usefixtures("busy")
@@ -88,7 +88,7 @@ def visible(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return number
 
 
-@pytest.mark.gpu(2)
+@pytest.mark.gpu(count=2)
 @pytest.mark.timeout(200)
 @pytest.mark.usefixtures("busy")
 def test_processes_of_one_session(visible: int, run: Run) -> None:

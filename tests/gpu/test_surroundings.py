@@ -113,7 +113,7 @@ def test_one_card(run: Run) -> None:
     run(test_it=ONE).assert_outcomes(passed=1)
 
 
-@pytest.mark.gpu(2)
+@pytest.mark.gpu(count=2)
 def test_two_cards(run: Run) -> None:
     result = run(test_one=ONE, test_two=TWO)
     result.assert_outcomes(passed=3, failed=1)

@@ -71,3 +71,38 @@ def test_a_host_without_mpirun_says_so(
     )
     assert "apt-get install openmpi-bin" in text
     assert "1 error" in text
+
+
+@needs_mpi
+def test_a_launcher_that_is_killed_leaves_no_shared_memory(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(f"""
+        import os, pathlib, signal, time
+        import pytest
+        from mpi4py import MPI
+        {MPIRUN}
+        world = MPI.COMM_WORLD
+
+        def segments():
+            job = int(os.environ["PMIX_NAMESPACE"])
+            return list(pathlib.Path("/dev/shm").glob(f"*_segment.*.{{job:x}}.*"))
+
+        def test_launcher_dies(rank):
+            assert len(world.allgather(rank)) == 3
+            if rank: time.sleep(60)
+            names = [*map(str, segments()), os.environ["OMPI_FILE_LOCATION"]]
+            pathlib.Path("was.txt").write_text("\\n".join(names))
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
+
+        def test_all_is_gone_already():
+            files = pathlib.Path("was.txt").read_text().splitlines()[:-1]
+            assert [file for file in files if pathlib.Path(file).exists()] == []
+            assert len(world.allgather(segments())) == 3
+    """)
+    text = run(pytester, "-p", "no:cacheprovider", cpu="--remote=local:cpu:3")
+    found = outcomes(text)
+    assert found == {"test_launcher_dies": "FAILED", "test_all_is_gone_already": "PASSED"}
+    assert "was killed by SIGKILL" in block(text, "test_launcher_dies")
+    *segments, folder = (pytester.path / "was.txt").read_text().splitlines()
+    assert segments
+    assert not Path(folder).exists()

@@ -150,7 +150,7 @@ def test_aliases(line: str, alias: dict[str, Any]) -> None:
         ("hpc = os.gpu(2)", "NAME = gpu"),
         ("hpc = gpu(0)", "from 1 to"),
         ("hpc = gpu(cuont=2)", "'cuont'"),
-        ("hpc = gpu(isolate=True)", "not built yet"),
+        ("hpc = gpu(isolate=1)", "True or False"),
         ("gpu = gpu(2)", "gpu"),
     ],
 )

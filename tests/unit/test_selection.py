@@ -141,17 +141,27 @@ def test_limits_of_tests_that_set_one() -> None:
         item(hpc),
     ]
     aliases = {"hpc": {"timeout": 4}}
-    limits = selection.timeouts_of([item(), item(slow), *tests], aliases)
-    assert limits == {limited: 3.0, inherited: 0.5, nearest: 7.0, aliased: 4.0}
-    assert plain not in limits
-    assert all(isinstance(limit, float) for limit in limits.values())
+    tests = [item(), item(slow), *tests]
+    limits = {test: selection.rules_of(test, aliases).timeout for test in tests}
+    found = {test: limit for test, limit in limits.items() if limit is not None}
+    assert found == {limited: 3.0, inherited: 0.5, nearest: 7.0, aliased: 4.0}
+    assert limits[plain] is None
+    assert all(isinstance(limit, float) for limit in found.values())
 
 
 def test_a_limit_of_a_parameter_is_nearer_than_its_functions() -> None:
     mark = gpu(timeout=4)
     test = FakeItem("t.py::test[4]", [gpu(timeout=2), mark], callspec=FakeCallspec([mark]))
     found = cast("pytest.Item", test)
-    assert selection.timeouts_of([found], {}) == {found: 4.0}
+    assert selection.rules_of(found, {}) == (4.0, False)
+
+
+def test_a_test_that_is_to_be_alone() -> None:
+    nearest = item(gpu(isolate=False), gpu(isolate=True))
+    given = [item(), item(gpu), item(gpu(2), gpu(isolate=True)), nearest, item(hpc)]
+    aliases = {"hpc": {"isolate": True}}
+    found = [selection.rules_of(test, aliases).alone for test in given]
+    assert found == [False, False, True, False, True]
 
 
 def test_no_tests() -> None:

@@ -165,7 +165,7 @@ class Project:
             environ=None if ships_tree else dict(variables),
             options=self._options(ids, live=live),
             max_artifact=2**20,
-            payload=cloudpickle.dumps({"ids": list(ids), "options": {}, "blobs": {}}),
+            payload=cloudpickle.dumps({"ids": list(ids), "alone": [], "options": {}, "blobs": {}}),
             run=orders.Run(0, first),
         )
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu.protocol import orders
+from pytest_remotegpu.worker.alone import Alone
 
 __all__ = ["Following"]
 
@@ -28,25 +29,41 @@ class Following:
 
     :param items: the tests by their place; ``None`` for one that is not there.
     :param neighbours: for each place the next test there is.
+    :param alone: those that nothing follows in their process, and that follow nothing.
     """
 
     def __init__(
-        self, items: list[pytest.Item | None], neighbours: list[pytest.Item | None]
+        self,
+        items: list[pytest.Item | None],
+        neighbours: list[pytest.Item | None],
+        alone: Alone,
     ) -> None:
         self._items = items
         self._neighbours = neighbours
+        self._alone = alone
+        self._barred = {item for place, item in enumerate(items) if item and place in alone}
         self._last: pytest.Item | None = None
         self._told: pytest.Item | None = None
         self._failures = 0
 
     def after(self, run: orders.Run, place: int) -> pytest.Item | None:
         """Give the test that will run after this one; a guess, where nobody knows."""
+        if place in self._alone:
+            return None
         ends = not any(self._items[place + 1 : run.last])
         if not ends or run.following < 0:
-            return self._neighbours[place]
-        if run.following >= len(self._items):
+            return self._not_alone(self._neighbours[place])
+        return self._at(run.following)
+
+    def _at(self, place: int) -> pytest.Item | None:
+        """Give the test at a place, or the next one there is."""
+        if place >= len(self._items):
             return None
-        return self._items[run.following] or self._neighbours[run.following]
+        return self._not_alone(self._items[place] or self._neighbours[place])
+
+    def _not_alone(self, item: pytest.Item | None) -> pytest.Item | None:
+        """Give a test that can follow others in their process."""
+        return None if item in self._barred else item
 
     def told(self, item: pytest.Item, following: pytest.Item | None) -> None:
         """Take note of what the tear-down of a test is told."""
@@ -86,8 +103,7 @@ class Following:
         """
         keep: pytest.Item | pytest.Session | None = item.session
         if place is not None and place >= 0:
-            known = place < len(self._items)
-            keep = self._items[place] or self._neighbours[place] if known else None
+            keep = self._at(place)
         if self._last is not item or self._told is keep:
             return report
         self._told = keep if isinstance(keep, pytest.Item) else None

@@ -29,6 +29,7 @@ __all__ = [
     "ROOT",
     "TWIN",
     "adopt_orphans",
+    "allow_look",
     "children",
     "describe_end",
     "die_with_parent",
@@ -61,6 +62,7 @@ REPLY: Final = struct.Struct("=cqqq")
 status, peak KiB), ``M`` what it has imported (length of the JSON text that follows)."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_PTRACER: Final = 0x59616D61
 
 
 def _prctl(option: int, argument: int) -> None:
@@ -124,6 +126,11 @@ def die_with_parent(parent: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if sys.platform == "linux" and os.getppid() != parent:
         os._exit(1)
+
+
+def allow_look(parent: int) -> None:
+    """Let what the process ``parent`` starts look into this one, where only its own may (Linux)."""
+    _prctl(_PR_SET_PTRACER, parent)
 
 
 def children(pid: int) -> list[int]:

@@ -35,6 +35,7 @@ from pytest_remotegpu.worker import (
     telling,
     uncaptured,
 )
+from pytest_remotegpu.worker.alone import Alone
 from pytest_remotegpu.worker.covering import Covering
 from pytest_remotegpu.worker.emit import Emitter, ReportSender
 from pytest_remotegpu.worker.following import Following
@@ -67,6 +68,7 @@ class Runner:
         self.payload: dict[str, Any] = {}
         self.current = -1
         self.following: Following
+        self.alone = Alone()
         self.has_parts = False
         self.settled = self.taken = False
         self.run = order.run
@@ -205,7 +207,8 @@ class Runner:
         missing = self.matcher.missing()
         if missing:
             self._ask_for(missing)
-        self.following = Following(self.matcher.items, self.matcher.following())
+        self.alone = Alone(self.payload["alone"])
+        self.following = Following(self.matcher.items, self.matcher.following(), self.alone)
         return [item for item in self.matcher.items if item is not None]
 
     def _choice(self, session: pytest.Session) -> Any:
@@ -215,7 +218,8 @@ class Runner:
         message = self.inbox.next_run()
         if not isinstance(message, orders.Chosen):
             return message
-        self.payload["ids"] = cloudpickle.loads(message.payload)["ids"]
+        chosen = cloudpickle.loads(message.payload)
+        self.payload |= {name: chosen[name] for name in ("ids", "alone")}
         message = self.inbox.next_run()
         session.items[:] = self._match()
         return message
@@ -285,6 +289,9 @@ class Runner:
             if ending == "stopped" or (ending and (self.taken or not self.settled)):
                 reason = ending if ending == "stopped" else ""
                 break
+            if self.alone.bars(place):
+                self.emitter.spoilt, self.emitter.following = True, place
+                break
             self._run_one(session, self.inbox.follows(run), place)
             reason = str(session.shouldfail or session.shouldstop or "")
             if reason or self.emitter.spoilt:
@@ -300,6 +307,7 @@ class Runner:
         item = self.matcher.items[place]
         assert item is not None
         following = self.following.after(run, place)
+        self.alone.begin(place)
         self.sender.begin()
         self.has_parts = self.settled = self.taken = False
         self.emitter.current = self.current = place

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import shutil
 import signal
 import time
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_remotegpu import leftovers
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
@@ -162,7 +162,7 @@ class Supervisor:
             self._hold.close()
         if self._source is not None:
             self._source.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        leftovers.remove(self._scratch)
 
     # towards the user's side
 
@@ -194,7 +194,7 @@ class Supervisor:
                 self._runner.send(message)
             case orders.Chosen() if self._order is not None:
                 self._client.order = self._order = site.chosen(self._order, message)
-                self._watch = Watch(message.limits, "idle")
+                self._watch = Watch.of(self._order, "idle")
                 if self._runner is not None:
                     self._runner.send(message)
             case orders.Finish():
@@ -207,7 +207,7 @@ class Supervisor:
         self._client.order = self._order = order
         self._stretches.begin(order.run)
         self._starter.keep_out(order.root if order.tree is None else "")
-        self._watch = Watch(order.limits)
+        self._watch = Watch.of(order)
         self._early = Early(self._kept, order.max_artifact, self._emit)
         try:
             self._hold = Hold(order, self._cards, self._pretend, self._emit)
@@ -416,6 +416,7 @@ class Supervisor:
             return
         self._drain(runner)
         process.end_tree(keep=(self._starter.pid,), of=(self._starter.pid,))
+        leftovers.free_shared(self._scratch)
         if self._ending:
             return
         if not runner.over:

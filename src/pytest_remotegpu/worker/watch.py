@@ -23,6 +23,8 @@ EXIT_GRACE: Final = 5.0
 """Seconds that a finished runner has for its exit handlers."""
 LOOK: Final = 1.0
 """Seconds in which the stacks must have come."""
+LOOK_AT_RANKS: Final = 3.5
+"""The same where a launcher has to gather those of ranks first."""
 STOPPED: Final = 0.2
 """Seconds in which a process has stopped when it is told to."""
 
@@ -31,12 +33,14 @@ class Watch:
     """The deadline of what a runner does now.
 
     :param limits: seconds, by the order. :param phase: the first.
+    :param ranks: whether the runner is a launcher of several.
     :ivar phase: ``start``, ``test``, ``idle``, ``end`` or ``exit``.
     :ivar place: the place of the test, in the phase ``test``.
     """
 
-    def __init__(self, limits: orders.Limits, phase: str = "start") -> None:
+    def __init__(self, limits: orders.Limits, phase: str = "start", *, ranks: bool = False) -> None:
         self._limits = limits
+        self._look = LOOK_AT_RANKS if ranks else LOOK
         self.phase = phase
         self.place = -1
         self._looking = False
@@ -44,6 +48,11 @@ class Watch:
         self._give_up_at = 0.0
         self._due: float | None = None
         self.enter(phase)
+
+    @classmethod
+    def of(cls, order: orders.Order, phase: str = "start") -> Watch:
+        """Make the one for an order's runner."""
+        return cls(order.limits, phase, ranks=order.launch is not None)
 
     def enter(self, phase: str, place: int = -1) -> None:
         """Begin to measure."""
@@ -98,7 +107,7 @@ class Watch:
         :param stacks: the file that it writes them to.
         """
         self._looking = True
-        self._give_up_at = time.monotonic() + LOOK
+        self._give_up_at = time.monotonic() + self._look
         os.ftruncate(stacks, 0)
         os.lseek(stacks, 0, os.SEEK_SET)
         with contextlib.suppress(ProcessLookupError, PermissionError):

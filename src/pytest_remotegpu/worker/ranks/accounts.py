@@ -28,6 +28,7 @@ class End:
     :ivar how: in words, such as ``was killed by SIGSEGV``. :ivar at: when, as ``time.time`` has it.
     :ivar stack: what it did. :ivar stdout: what it had written. :ivar stderr: likewise.
     :ivar stopped: whether it was ended because of what others did.
+    :ivar inside: the collective that it was in; empty where it was in none.
     """
 
     how: str
@@ -36,6 +37,12 @@ class End:
     stdout: str = ""
     stderr: str = ""
     stopped: bool = False
+    inside: str = ""
+
+    @property
+    def words(self) -> str:
+        """How it ended, and in which collective."""
+        return f"{self.how}, in {self.inside}" if self.inside else self.how
 
 
 @dataclass(frozen=True)
@@ -173,7 +180,7 @@ class Account:
                 if f" {told.when}".encode() in name
             ]
         if end is not None:
-            lines += [f"== {end.how}", end.stack]
+            lines += [f"== {end.words}", end.stack]
             lines += [f"-- stdout --\n{end.stdout}"] if end.stdout else []
             lines += [f"-- stderr --\n{end.stderr}"] if end.stderr else []
         return "\n".join(line.rstrip("\n") for line in lines) + "\n"

@@ -12,7 +12,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import cloudpickle
@@ -21,16 +22,17 @@ from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker import artifacts
+from pytest_remotegpu.worker.alone import Alone
 from pytest_remotegpu.worker.emit import Emitter
 from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.process import DUMP
-from pytest_remotegpu.worker.ranks import mpi, rank, rendezvous
+from pytest_remotegpu.worker.ranks import flight, mpi, native, rank, recorder, rendezvous
 from pytest_remotegpu.worker.ranks.accounts import End
 from pytest_remotegpu.worker.ranks.gathered import Gathered
 from pytest_remotegpu.worker.ranks.team import Member, Team
 from pytest_remotegpu.worker.ranks.trial import Trial
 from pytest_remotegpu.worker.ranks.variables import meeting, of_rank
-from pytest_remotegpu.worker.ranks.words import collective, named
+from pytest_remotegpu.worker.ranks.words import named
 
 __all__ = ["launch"]
 
@@ -58,7 +60,10 @@ def launch(
     os.chdir(order.cwd)  # the zygote's folder may be gone, without which torch can't be imported
     environ = order.environ if order.environ is not None else {**os.environ, **order.variables}
     try:
-        mpirun = mpi.Mpirun(world, environ) if order.launch.launcher == "mpirun" else None
+        folder = str(Path(order.site.artifacts).parent)
+        mpirun = None
+        if order.launch.launcher == "mpirun":
+            mpirun = mpi.Mpirun(world, environ, folder)
         rendezvous.load(order.options.files)
         own = (channel, stacks) if mpirun is None else (channel, stacks, mpirun.listener)
         team = Team(world, own, live=order.options.live)  # before torch has any thread
@@ -97,9 +102,16 @@ class Launcher:
         self._trial: Trial | None = None
         self._wanting: dict[int, list[int]] = {}
         self._exited: list[events.Exited] = []
+        self._began = 0
+        self._path = native.places(order.environ or {**os.environ, **order.variables})
         self._gone = False
-        self._payload = order.payload
-        self._ids: Sequence[str] = ()
+        self._open(order.payload)
+
+    def _open(self, payload: bytes) -> None:
+        """Take in which tests there are."""
+        opened = cloudpickle.loads(payload)
+        self._ids: Sequence[str] = opened["ids"]
+        self._alone = Alone(opened["alone"])
 
     def serve(self, told: Sequence[dict[str, str]]) -> None:
         """Serve it.
@@ -155,7 +167,7 @@ class Launcher:
         message = self._inbox.next_run()
         if not isinstance(message, orders.Chosen):
             return message
-        self._payload, self._ids = message.payload, ()
+        self._open(message.payload)
         self._tell(message, orders.Run(0, 0))
         self._start()
         return self._inbox.next_run()
@@ -237,6 +249,9 @@ class Launcher:
                 break
             if self._is_broken():
                 return
+            if self._alone.bars(place):
+                self._emitter.spoilt, self._emitter.following = True, place
+                break
             run = self._inbox.follows(run)
             following = places[number + 1] if number + 1 < len(places) else run.following
             reason = self._run_one(place, following)
@@ -267,6 +282,8 @@ class Launcher:
     def _run_one(self, place: int, following: int) -> str:
         """Run one test; give why the stretch ends with it, if it does."""
         emitter, members = self._emitter, self._team.members
+        self._alone.begin(place)
+        self._began = time.time_ns()
         trial = self._trial = Trial(place, members)
         self._exited.clear()
         emitter.current, emitter.following = place, place + 1
@@ -289,8 +306,9 @@ class Launcher:
 
     def _stop(self, trial: Trial, busy: list[Member]) -> None:
         """End ranks that wait for what will never come, after a look at what they do."""
-        self._team.look(busy)
-        trial.stop(busy)
+        recorded = self._record(trial.place)
+        self._look(busy, trial.place)
+        trial.stop(busy, recorded)
         self._take(self._team.stop(busy))
 
     def _close(self, trial: Trial, place: int) -> None:
@@ -329,25 +347,49 @@ class Launcher:
 
     def _name(self, place: int) -> str:
         """Give the id of a test."""
-        if not self._ids:
-            self._ids = cloudpickle.loads(self._payload)["ids"]
         return str(self._ids[place])
+
+    def _record(self, place: int) -> dict[int, list[flight.Operation]]:
+        """Give the collectives that ranks have entered; keep their records as artifacts."""
+        alive = [member.number for member in self._team.members if member.alive]
+        said = recorder.ask(str(Path(self._order.site.artifacts).parent), alive)
+        found = {rank: flight.read(dumps.values(), self._began) for rank, dumps in said.items()}
+        if any(found.values()):
+            files = {f"rank{rank}.flight.json": recorder.joined(said[rank]) for rank in found}
+            self._keep(place, files)
+        return found
+
+    def _look(self, members: Sequence[Member], place: int) -> None:
+        """Have ranks' stacks written to their files, with the native frames that can be had."""
+        self._team.look(members)
+        alive = {member.number: member.handle for member in members if member.alive}
+        pids = {number: handle.pid for number, handle in alive.items()}
+        found = native.stacks(pids, self._path)
+        if found and place >= 0:
+            self._keep(place, {f"rank{number}.native.txt": found[number] for number in found})
+        for number, text in found.items():
+            if frames := native.innermost(text):
+                os.write(alive[number].stacks, f"\n{frames}\n".encode("utf-8", "replace"))
 
     def _keep_logs(self, place: int, logs: dict[int, str]) -> None:
         """Write what each rank said among the artifacts of a test that has not passed."""
+        self._keep(place, {f"rank{number}.log": text for number, text in logs.items()})
+
+    def _keep(self, place: int, files: Mapping[str, str]) -> None:
         folder = artifacts.folder(self._order.site.artifacts, place)
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            for number, text in logs.items():
-                path = folder / f"rank{number}.log"
-                path.write_text(text, "utf-8", errors="surrogatepass")
+            for name, text in files.items():
+                (folder / name).write_text(text, "utf-8", errors="surrogatepass")
 
     # a test that takes too long
 
     def write_stacks(self, file: int) -> None:
         """Write what every rank does, for a supervisor that is about to end them all."""
         busy = self._trial.busy() if self._trial is not None else self._team.members
-        self._team.look(busy)
+        place = self._emitter.current
+        recorded = self._record(place) if place >= 0 else {}
+        self._look(busy, place)
         parts = []
         ends: dict[int, End] = {}
         for member in self._team.members:
@@ -355,15 +397,18 @@ class Launcher:
             if member not in busy:
                 parts.append(f"{name}: has come to the end of the test")
                 continue
-            end = ends[member.number] = member.stopped("was stopped when the test was too late")
-            inside = collective(end.stack)
-            parts.append(f"{name}{f', in {inside}' if inside else ''}:\n{end.stack}")
+            now = flight.pending(recorded.get(member.number, ()))
+            why = "was stopped when the test was too late"
+            end = ends[member.number] = member.stopped(why, now.name if now else "")
+            parts.append(f"{name}{f', in {end.inside}' if end.inside else ''}:\n{end.stack}")
             if not self._order.options.live:
                 for label, text in (("stdout", end.stdout), ("stderr", end.stderr)):
                     if text:
                         os.write(1, f"[{name}, {label}]\n{text}\n".encode("utf-8", "replace"))
         if self._trial is not None:
-            self._keep_logs(self._emitter.current, self._trial.logs(ends))
+            self._keep_logs(place, self._trial.logs(ends))
+        if collectives := flight.words(recorded, len(self._team.members)):
+            parts.append(f"collectives:\n{collectives}")
         os.write(file, "\n".join(parts).encode("utf-8", "replace"))
 
     # the end
@@ -396,7 +441,7 @@ class Launcher:
     def _give_up(self) -> None:
         """Wait no longer for ranks whose session does not come to its end."""
         busy = [member for member in self._team.members if member.alive]
-        self._team.look(busy)
+        self._look(busy, -1)
         for member in busy:
             member.handle.late = "was stopped, long after another rank had ended"
         self._take(self._team.stop(busy))

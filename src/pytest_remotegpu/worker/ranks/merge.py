@@ -15,7 +15,7 @@ import msgspec
 from pytest_remotegpu.protocol import events, plain
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker.ranks.accounts import ORDINARY, PHASES, WASXFAIL, Account, End, Told
-from pytest_remotegpu.worker.ranks.words import collective, folded, named, said_of
+from pytest_remotegpu.worker.ranks.words import folded, named, said_of
 from pytest_remotegpu.worker.sections import Sections
 
 __all__ = ["Merger"]
@@ -29,12 +29,14 @@ class Merger:
 
     :param place: the test's. :param world: how many ranks there are.
     :ivar failures: failed reports so far, as pytest counts them.
+    :ivar collectives: which collective each rank was in before any was ended; empty for unknown.
     """
 
     def __init__(self, place: int, world: int) -> None:
         self.place = place
         self.accounts = [Account(rank) for rank in range(world)]
         self.failures = 0
+        self.collectives = ""
         self._given: set[str] = set()
         self._sections = Sections()
 
@@ -235,7 +237,9 @@ class Merger:
         if len(lost) == 1 and not ends[order[0]].stack:
             del order[0], order[order.index(lost[0][1])]  # the cause has said it all
         texts = {rank: self._what_it_did(rank, ends.get(rank)) for rank in dict.fromkeys(order)}
-        stack = "\n\n".join(said_of(ranks, text, mark=":") for ranks, text in folded(texts))
+        parts = [said_of(ranks, text, mark=":") for ranks, text in folded(texts)]
+        parts += [f"collectives:\n{self.collectives}"] if self.collectives else []
+        stack = "\n\n".join(parts)
         outputs = [
             to_text(_labelled({rank: getattr(end, name) for rank, end in ends.items()}))
             for name in ("stdout", "stderr")
@@ -249,9 +253,7 @@ class Merger:
         text = [told.text for told in account.last if told.kind == "failed"]
         if end is None:
             return "\n".join([account.in_words(), *text])
-        inside = collective(end.stack)
-        head = f"{end.how}, in {inside}" if inside else end.how
-        return "\n".join(filter(None, [head, *text, end.stack.strip()]))
+        return "\n".join(filter(None, [end.words, *text, end.stack.strip()]))
 
     # putting it together
 
@@ -284,15 +286,13 @@ class Merger:
         words = {rank: self._briefly(rank, ends.get(rank)) for rank in others}
         lines += [said_of(ranks, text, mark=":") for ranks, text in folded(words)]
         blocks = [(f"{len(self.accounts)} ranks", "\n".join(lines))]
+        blocks += [("collectives", self.collectives)] if self.collectives else []
         more = {rank: self._at_length(rank, texts, ends.get(rank)) for rank in others}
         blocks += [(named(ranks), text) for ranks, text in folded(more) if text]
         return _with_longrepr(head, _extended(head.open.get("longrepr"), blocks))
 
     def _briefly(self, rank: int, end: End | None) -> str:
-        if end is None:
-            return self.accounts[rank].in_words()
-        inside = collective(end.stack)
-        return f"{end.how}, in {inside}" if inside else end.how
+        return self.accounts[rank].in_words() if end is None else end.words
 
     def _at_length(self, rank: int, texts: dict[int, str], end: End | None) -> str:
         return "\n".join(filter(None, [texts.get(rank, ""), end.stack.strip() if end else ""]))

@@ -16,9 +16,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
+from pytest_remotegpu import leftovers
 from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.worker.process import nameless_file
 from pytest_remotegpu.worker.ranks.variables import cleaned
@@ -48,14 +48,15 @@ class Mpirun:
     """One ``mpirun`` and its stand-ins.
 
     :param world: how many ranks there are. :param environ: the variables of the user's session.
+    :param folder: the worker's, for what mpirun keeps in files, and for a note of its job.
     :ivar listener: a socket that ranks must not have.
     :raises FarSideError: where there is no mpirun that will do.
     """
 
-    def __init__(self, world: int, environ: Mapping[str, str]) -> None:
+    def __init__(self, world: int, environ: Mapping[str, str], folder: str) -> None:
         self._world = world
+        self._folder = folder
         self._channels: list[socket.socket] = []
-        self._job = ""
         environ = cleaned(environ)
         command = shutil.which("mpirun", path=environ.get("PATH"))
         if command is None:
@@ -79,7 +80,7 @@ class Mpirun:
             stdin=subprocess.DEVNULL,
             stdout=self._said,
             stderr=self._said,
-            env=environ,
+            env={**environ, "TMPDIR": folder},  # if it is killed, its files go with the folder
             start_new_session=True,
         )
 
@@ -98,7 +99,8 @@ class Mpirun:
                     told = json.loads(file.read())
                 given = {name: text for name, text in told.items() if OF_MPI.fullmatch(name)}
                 found[int(given["OMPI_COMM_WORLD_RANK"])] = given
-                self._job = given.get("PMIX_NAMESPACE", "")
+                if (job := given.get("PMIX_NAMESPACE", "")).isdecimal() and job.isascii():
+                    leftovers.note_shared(self._folder, int(job))
         except (OSError, ValueError, KeyError):
             text = os.pread(self._said, 2**16, 0).decode("utf-8", "replace").strip()
             self.close()
@@ -128,6 +130,4 @@ class Mpirun:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if self._job.isascii() and self._job.isdecimal():
-            for path in Path("/dev/shm").glob(f"*_segment.*.{int(self._job):x}.*"):  # noqa: S108 -- where MPI puts them
-                path.unlink(missing_ok=True)
+        leftovers.free_shared(self._folder)

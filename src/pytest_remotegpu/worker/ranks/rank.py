@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -21,6 +22,7 @@ from pytest_remotegpu.worker import runner
 from pytest_remotegpu.worker.emit import Emitter
 from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.process import DUMP
+from pytest_remotegpu.worker.ranks import recorder
 from pytest_remotegpu.worker.ranks.accounts import TEXT
 from pytest_remotegpu.worker.ranks.variables import cleaned, meeting
 
@@ -50,12 +52,18 @@ def _has_group() -> bool:
 class Conduct:
     """The plugin that makes a runner one of several: it says more, and leaves no group behind.
 
-    :param emitter: to the launcher.
+    :param emitter: to the launcher. :param site: of the rank.
     """
 
-    def __init__(self, emitter: Emitter) -> None:
+    def __init__(self, emitter: Emitter, site: orders.Site) -> None:
         self._emitter = emitter
+        self._site = site
         self._left = self._failed = False
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self) -> None:
+        """Let the launcher see what collectives this rank enters, where it has torch for them."""
+        recorder.serve(str(Path(self._site.artifacts).parent), self._site.rank)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -136,7 +144,7 @@ def main(fd: int, stacks: int) -> NoReturn:
     os.environ.clear()
     os.environ.update(kept)
     emitter = Emitter(channel)
-    runner.serve(_with_threads(order), emitter, inbox, [Conduct(emitter)])
+    runner.serve(_with_threads(order), emitter, inbox, [Conduct(emitter, order.site)])
 
 
 def _with_threads(order: orders.Order) -> orders.Order:

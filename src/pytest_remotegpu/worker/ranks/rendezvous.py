@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_remotegpu.worker.ranks import recorder
 from pytest_remotegpu.worker.ranks.variables import ADDRESS
 
 __all__ = ["Rendezvous"]
@@ -28,6 +29,7 @@ def load(files: Iterable[str]) -> None:
     """Import torch where these files seem to use it, so that processes forked from here have it."""
     if TORCH in sys.modules or any(map(_names_torch, files)):
         _has_stores()
+        recorder.load()
 
 
 def _names_torch(path: str) -> bool:

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
 from pytest_remotegpu.protocol import events, orders
-from pytest_remotegpu.worker.process import DUMP, fork, nameless_file
+from pytest_remotegpu.worker.process import DUMP, allow_look, fork, nameless_file
 from pytest_remotegpu.worker.ranks import rank
 from pytest_remotegpu.worker.ranks.accounts import End
+from pytest_remotegpu.worker.ranks.words import collective
 from pytest_remotegpu.worker.run import RunnerHandle, without_frame_work
 
 __all__ = ["Member", "Team"]
@@ -60,18 +61,23 @@ class Member:
             cause = "ended with exit status 0 while the test ran, which says nothing of the test"
         return _end(cause, self.ended_at, crash, stopped=False)
 
-    def stopped(self, why: str) -> End:
-        """Say what it did when it was ended because of what others had done."""
+    def stopped(self, why: str, pending: str = "") -> End:
+        """Say what it did when it was ended because of what others had done.
+
+        :param pending: the collective that its recorder knows it to be in.
+        """
         self.handle.late = why
-        return _end(why, time.time(), self.handle.crash(self.status or 0, self.peak), stopped=True)
+        crash = self.handle.crash(self.status or 0, self.peak)
+        return _end(why, time.time(), crash, pending, stopped=True)
 
 
-def _end(how: str, at: float, crash: events.Crashed, *, stopped: bool) -> End:
+def _end(how: str, at: float, crash: events.Crashed, pending: str = "", *, stopped: bool) -> End:
     stack, stdout, stderr = (
         part.decode("utf-8", "replace") for part in (crash.stack, crash.stdout, crash.stderr)
     )
     lines = [line for line in stack.splitlines() if not line.startswith(MODULES)]
-    return End(how, at, without_frame_work("\n".join(lines)), stdout, stderr, stopped=stopped)
+    text = without_frame_work("\n".join(lines))
+    return End(how, at, text, stdout, stderr, stopped, collective(text) or pending)
 
 
 class Team:
@@ -103,6 +109,7 @@ class Team:
                 _close(descriptor)
             for other in self.members:
                 other.handle.close()
+            allow_look(os.getppid())
             _become(ends)
 
         pid = fork(begin)

@@ -12,9 +12,10 @@ from typing import Final
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker.ranks.accounts import End
+from pytest_remotegpu.worker.ranks.flight import Operation, pending, words
 from pytest_remotegpu.worker.ranks.merge import Merger
 from pytest_remotegpu.worker.ranks.team import Member
-from pytest_remotegpu.worker.ranks.words import collective, named
+from pytest_remotegpu.worker.ranks.words import named
 
 __all__ = ["Trial"]
 
@@ -33,6 +34,7 @@ class Trial:
     """
 
     def __init__(self, place: int, members: Sequence[Member]) -> None:
+        self.place = place
         self._members = members
         self._merger = Merger(place, len(members))
         self._ends: dict[int, End] = {}
@@ -109,14 +111,19 @@ class Trial:
         """Say whether there is no more point in waiting."""
         return bool(self.busy()) and time.monotonic() >= self._deadline()[0]
 
-    def stop(self, members: Sequence[Member]) -> None:
-        """Take note that ranks are ended now, with their stacks as they have been written."""
+    def stop(self, members: Sequence[Member], recorded: Mapping[int, list[Operation]]) -> None:
+        """Take note that ranks are ended now, with their stacks as they have been written.
+
+        :param recorded: the collectives that ranks have entered.
+        """
         _, why = self._deadline()
+        self._merger.collectives = words(recorded, len(self._members))
         for member in members:
             account = self._merger.accounts[member.number]
             if account.all_said:
                 account.finished = True  # what it does now is no part of the test any more
-            self._ends[member.number] = member.stopped(why)
+            now = pending(recorded.get(member.number, ()))
+            self._ends[member.number] = member.stopped(why, now.name if now else "")
 
     @property
     def broken(self) -> bool:
@@ -184,5 +191,4 @@ class Trial:
 
 
 def _inside(end: End) -> str:
-    name = collective(end.stack)
-    return f", in {name}" if name else ""
+    return f", in {end.inside}" if end.inside else ""
