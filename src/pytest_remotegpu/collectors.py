@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_remotegpu.backends.base import Prepares
 from pytest_remotegpu.controller import Lost, Notice, Said, Worker
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import SILENCE, TICK, FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.protocol import events, nodes, orders
+from pytest_remotegpu.protocol import events, inventory, nodes, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
 from pytest_remotegpu.protocol.plain import from_text
 
@@ -45,6 +46,8 @@ class Gatherer:
     :ivar done: whether it has been through its files. :ivar why: why it never will.
     :ivar lost: how many workers were lost in whose place this one is, :ivar taken: how many were
         taken away. :ivar serves: whether it is to run the tests of its shape.
+    :ivar sources: the Python files that it has read. :ivar told: the trees as they came, and how
+        many of those files had been read by each.
     """
 
     worker: Worker
@@ -53,6 +56,8 @@ class Gatherer:
     kept: list[Said] = field(default_factory=list)
     done: bool = False
     why: str = ""
+    sources: list[str] = field(default_factory=list)
+    told: dict[Key, tuple[bytes, int]] = field(default_factory=dict)
     parts: dict[Key, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     trees: dict[Key, nodes.Tree] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -66,6 +71,11 @@ class Gatherer:
     def over(self) -> bool:
         """Whether nothing more is to come of its files."""
         return self.done or bool(self.why)
+
+    def heard(self, key: Key) -> tuple[bytes, list[str]]:
+        """Give a tree as it came, once, and the Python files that had been read by then."""
+        data, read = self.told.pop(key, (b"", 0))
+        return data, self.sources[:read]
 
     def why_not(self, path: str, where: str) -> str:
         """Say why a path has no tree.
@@ -221,7 +231,7 @@ class Collectors:
             wrong.append(f"--gpu-required: its {hello.pretend} GPUs are pretend ones")
         if wrong:
             raise UsageError(self._refusal(wrong))
-        self._far.meet(hello)
+        self._far.failures.meet(hello, made=isinstance(self._far.backend, Prepares))
 
     def _refusal(self, texts: Iterable[str]) -> str:
         head = f"the far side ({self._far.backend.name}) can't serve this session:"
@@ -272,6 +282,8 @@ class Collectors:
             case events.Waiting():
                 if text := from_text(event.text):
                     self._say(f"waiting to collect: {text}")
+            case inventory.Has():
+                self._far.failures.take(event)
             case events.Warned():
                 self._far.replayer.warn(event, "")
             case _:
@@ -291,12 +303,18 @@ class Collectors:
             gatherer.hooked = nodes.decode_hooked(bytes(gatherer.parts.pop(key)))
         elif event.last:
             # a process that took over from one that had ended tells again: the first counts
-            gatherer.trees.setdefault(key, nodes.decode(bytes(gatherer.parts.pop(key))))
+            data = bytes(gatherer.parts.pop(key))
+            tree = nodes.decode(data)
+            gatherer.sources += map(from_text, tree.sources)
+            if len(gatherer.sources) > MOST_FILES:
+                raise ProtocolError(f"it has read more than {MOST_FILES} files of the project")
+            gatherer.told.setdefault(key, (data, len(gatherer.sources)))
+            gatherer.trees.setdefault(key, tree)
 
     def _take_start_failure(self, gatherer: Gatherer, event: events.StartFailed) -> None:
         text = from_text(event.text).strip() or "it could not start and did not say why"
         if event.usage:
-            raise UsageError(self._refusal([text, *self._far.explain(text)]))
+            raise UsageError(self._refusal([text, *self._far.explain(text, ends=True)]))
         gatherer.why = text
 
     def _take_need(self, gatherer: Gatherer, event: events.Need) -> None:

@@ -35,6 +35,7 @@ from pytest_remotegpu.gathering import Gathering
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.inplace import artifacts_root, has_run, holds_context, require_gpu
 from pytest_remotegpu.outputs import clear
+from pytest_remotegpu.recalling import Recall
 from pytest_remotegpu.reports import Result
 from pytest_remotegpu.session import RemoteSession
 from pytest_remotegpu.shipping import Sender, Shipping, Start
@@ -115,10 +116,15 @@ class Control:
         far = settings.collect_far and backend is not None
         self._fitting = selection.Fitting(backend, config) if isinstance(backend, Checks) else None
         self._gathering: Gathering | None = None
-        if far:
+        if far and backend is not None:
             kind = Conftestless if settings.conftest_far else Gathering
             self._gathering = kind(
-                config, settings, self._far_side, self._fitting, self._forecast_of
+                config,
+                settings,
+                self._far_side,
+                self._fitting,
+                self._forecast_of,
+                Recall(config, settings, backend, self._shipping),
             )
         self.shapes: list[Shape | None] = []
 
@@ -205,12 +211,17 @@ class Control:
 
     def _unseen_lines(self) -> list[str]:
         """Name the files whose tests nobody knows, since no machine is rented for a look."""
-        files = {} if self._gathering is None else self._gathering.unseen
+        if self._gathering is None:
+            return []
         way = "no machine is rented for that alone"
-        return [
+        lines = [
             f"remote: not collected: {file} (not to be had here: {why}; {way})"
-            for file, why in files.items()
+            for file, why in self._gathering.unseen.items()
         ]
+        for file, at in self._gathering.recalled.items():
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+            lines.append(f"remote: as collected there at {when}, still the same here: {file}")
+        return lines
 
     def _forecast(self) -> Forecast:
         """Say the most that this session can cost.
@@ -361,7 +372,10 @@ class Control:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Be no green session where a far one failed at its end, or nobody knows how it ended."""
-        if self._far is None or not self._running:
+        if self._far is None:
+            return
+        self._far.summary.unmet = self._far.failures.unmet()
+        if not self._running:
             return
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._far.summary.status
@@ -391,6 +405,8 @@ class Control:
         """Write the closing sections."""
         if self._far is not None and self._running:
             show_summary(terminalreporter, self._settings, self._far.summary)
+        elif self._far is not None and self._far.summary.unmet is not None:
+            terminalreporter.line(f"remote: {self._far.summary.unmet.words()}")
 
     def pytest_unconfigure(self) -> None:
         """Leave no worker behind, whatever has happened."""

@@ -247,7 +247,10 @@ class Node(Control):
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:  # type: ignore[override]
         """Hand the hub what it can't know otherwise."""
-        if self._far is None or not self._far.lanes:
+        if self._far is None:
+            return
+        self._far.summary.unmet = self._far.failures.unmet()
+        if not self._far.lanes and self._far.summary.unmet is None:
             return
         count_files(self._config, self._far.summary)
         unknown = self._far.replayer.unknown or []

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_remotegpu import selection, terminal
 from pytest_remotegpu.advice import Refusal
-from pytest_remotegpu.backends.base import Backend, Environment, Heading, Leaves, Prepares, Tells
+from pytest_remotegpu.backends.base import Backend, Environment, Heading, Leaves, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Said, Worker
@@ -58,7 +58,7 @@ class FarSide:
 
     :ivar lanes: those that have been asked for. :ivar tests: the shipped tests by their item.
     :ivar replayer: shows what came back. :ivar summary: what there is to say of it all.
-    :ivar here: what the timeline calls this process.
+    :ivar failures: explains them. :ivar here: what the timeline calls this process.
     :ivar interrupts: hold signals back while news is taken in.
     """
 
@@ -77,6 +77,7 @@ class FarSide:
         self._config = session.config
         self._settings = settings
         self._shipping = shipping
+        self.failures = shipping.failures
         self._artifacts = Artifacts(artifacts_dir, settings.max_artifact)
         self._began = began
         self._environ: dict[str, str] = {}
@@ -99,7 +100,7 @@ class FarSide:
         )
         self.timeline = Timeline(self.summary, began)
         self.replayer = Replayer(
-            session.config, self.summary, shipping.explain_missing, self.interrupts.noticing
+            session.config, self.summary, shipping.failures.explain, self.interrupts.noticing
         )
         self.spending = Spending(
             backend,
@@ -228,13 +229,9 @@ class FarSide:
         self.summary.sent_files += sent.files
         self.summary.sent_bytes += sent.size
 
-    def meet(self, hello: Hello) -> None:
-        """Learn what the far side has."""
-        self._shipping.meet(hello, made=isinstance(self.backend, Prepares))
-
-    def explain(self, text: str) -> list[str]:
-        """Say of what a failure there lacks, and that is here, why it did not travel."""
-        return self._shipping.explain_missing(text, self.replayer.far_root)
+    def explain(self, text: str, *, ends: bool = False) -> list[str]:
+        """Say what a failure there comes from; see :meth:`Explaining.explain`."""
+        return self.failures.explain(text, self.replayer.far_root, ends=ends)
 
     def _debug(self, text: str) -> None:
         if self._settings.debug:
@@ -357,7 +354,7 @@ class FarSide:
             refusal, lane.refusal = lane.refusal, None
             if refusal is not None:
                 head = f"the far side ({self.backend.name}) can't serve this session"
-                why = self._shipping.explain_missing(refusal.text, self.replayer.far_root)
+                why = self.explain(refusal.text, ends=True)
                 text = "\n".join([f"{head}:", refusal.text, *why])
                 found.append(Refusal(text, refusal.loading))
         return found

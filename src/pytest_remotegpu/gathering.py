@@ -25,6 +25,7 @@ from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, items_of, report_of
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
+from pytest_remotegpu.recalling import Recall
 from pytest_remotegpu.selection import Fitting, runs_nothing, shape_of
 
 __all__ = ["Gathering"]
@@ -41,7 +42,9 @@ class Gathering:
     :param fitting: of a backend that can tell beforehand what it will have.
     :param forecast: called with how many workers of each shape there will be, before there are any;
         raises a usage error where that may cost too much.
+    :param recall: knows what was collected earlier.
     :ivar refusal: why pytest can't go on.
+    :ivar recalled: files whose tests are shown as they were collected last, and when that was.
     :ivar unseen: files that only a machine could collect that is not rented for this, and why.
     """
 
@@ -52,17 +55,21 @@ class Gathering:
         far_side: Callable[[pytest.Session], FarSide],
         fitting: Fitting | None,
         forecast: Callable[[Mapping[Shape, int]], object],
+        recall: Recall,
     ) -> None:
         self._config = config
         self._settings = settings
         self._far_side = far_side
         self._fitting = fitting
         self._forecast = forecast
+        self._recall = recall
         self._collectors: Collectors | None = None
         self._files: dict[Path, Gatherer] = {}
         self._nowhere: dict[Path, str] = {}
+        self._known: dict[Path, list[nodes.Tree]] = {}
         self._aside = False
         self.refusal: pytest.UsageError | None = None
+        self.recalled: dict[str, float] = {}
         self.unseen: dict[str, str] = {}
         self._candidates: Candidates
         self._session: pytest.Session
@@ -83,6 +90,9 @@ class Gathering:
     def _begin(self) -> None:
         self._candidates = Candidates(self._config, self._settings)
         found = self._candidates.find()
+        if found and not self._may_rent:
+            for path, shapes in found.items():
+                self._look_up(path, self._collector_of(path, shapes))
         if not found or not self._may_rent:
             return
         groups: dict[Shape, list[Path]] = defaultdict(list)
@@ -133,13 +143,25 @@ class Gathering:
         capacity = backend.capacity
         return nobody if capacity is not None and shape.count > capacity else shape
 
+    def _look_up(self, path: Path, shape: Shape) -> bool:
+        """Look whether it is known what a file would give; say so."""
+        if not path.is_relative_to(self._config.rootpath):
+            return False
+        name = path.relative_to(self._config.rootpath).as_posix()
+        trees, at = self._recall.find(name, shape)
+        if trees:
+            self._known[path] = trees
+            self.recalled[name] = at
+        return bool(trees)
+
     # pytest's collection
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collect_file(self, file_path: Path) -> Any:
         """Put a file of the far side in the place of each collector that it has."""
         found = yield
-        if self._aside or not (file_path in self._files or file_path in self._nowhere):
+        known = len(self._known.get(file_path, ())) == len(found)
+        if self._aside or not (file_path in self._files or file_path in self._nowhere or known):
             return found
         return [self._file(collector, number) for number, collector in enumerate(found)]
 
@@ -165,6 +187,10 @@ class Gathering:
         if self._is_lost(collector, report):
             if self._may_rent:
                 return self._rescue(collector, report)
+            if self._look_up(collector.path, self._collector_of(collector.path, ())):
+                file = self._file(collector, 0)
+                self._grow(file)
+                return pytest.CollectReport(report.nodeid, "passed", None, list(file.children))
             if report.skipped:
                 reason = str(report.longrepr[-1])
                 self._leave(collector, report, reason.removeprefix("Skipped: "))
@@ -212,6 +238,7 @@ class Gathering:
         if file.outcome is None and (marked or self._settings.ship_all):
             return pytest.CollectReport(report.nodeid, "passed", None, list(file.children))
         self._files.pop(collector.path, None)
+        self._recall.forget(file.nodeid)
         return report
 
     def _fetch(self, file: FarFile) -> None:
@@ -230,6 +257,13 @@ class Gathering:
             file.outcome = nodes.Outcome("failed", to_text(self._nowhere[file.path]))
             file.grown = True
             return
+        if (known := self._known.get(file.path)) is not None:
+            file.grown = True
+            try:
+                grow(file, known[file.number])
+            except ProtocolError as error:
+                file.outcome = nodes.Outcome("failed", to_text(str(error)))
+            return
         gatherer = self._files[file.path]
         path = file.nodeid.partition("::")[0]
         key = (path, file.number)
@@ -240,6 +274,7 @@ class Gathering:
         else:
             try:
                 self._keep(key, grow(file, self._merged(key, tree)))
+                self._recall.note(*key, gatherer.worker.shape, *gatherer.heard(key))
             except ProtocolError as error:
                 file.outcome = nodes.Outcome("failed", to_text(str(error)))
         file.grown = True
@@ -344,6 +379,7 @@ class Gathering:
         :raises UsageError: where the far side can't serve this session.
         """
         if self._collectors is not None:
+            self._recall.keep()
             self._collectors.settle()
 
 

@@ -24,6 +24,9 @@ __all__ = [
     "There",
     "has_module",
     "in_words",
+    "interpreter",
+    "modules_of",
+    "needs_of",
     "outside",
     "packages",
     "requirement_for",
@@ -64,6 +67,11 @@ def packages(modules: Iterable[str], is_own: Callable[[str], bool]) -> list[str]
     ]
 
 
+def interpreter(there: There) -> str:
+    """Give what a far side calls its interpreter; nothing where that may be no path."""
+    return there.python if PATH.fullmatch(there.python) else ""
+
+
 def in_words(
     lacking: Iterable[str], there: There, installed: Callable[[str], str | None]
 ) -> list[str]:
@@ -76,7 +84,7 @@ def in_words(
     names = list(lacking)
     if not names or there.same:
         return []
-    known = there.python if PATH.fullmatch(there.python) else ""
+    known = interpreter(there)
     python = shlex.quote(known) if known else "PYTHON"
     wanted = dict.fromkeys(installed(name) for name in names)
     texts = [text for text in wanted if text is not None]
@@ -142,6 +150,28 @@ def requirement_for(module: str) -> str | None:
             continue
         return f"{name}=={version.partition('+')[0]}"
     return None
+
+
+def modules_of(project: str) -> frozenset[str]:
+    """Name the modules that a project brings here, but for those that it keeps to itself."""
+    return _modules().get(project, frozenset())
+
+
+def needs_of(project: str) -> list[str]:
+    """Give what a project asks for in turn, as it is installed here; nothing where it is not."""
+    try:
+        return importlib.metadata.requires(project) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
+@functools.cache
+def _modules() -> Mapping[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for module, names in _distributions().items():
+        for name in () if module.startswith("_") else names:
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), set()).add(module)
+    return {name: frozenset(modules) for name, modules in found.items()}
 
 
 @functools.cache

@@ -26,7 +26,7 @@ from pytest_remotegpu.incoming import Incoming
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.outputs import Artifacts
 from pytest_remotegpu.pool import Serves
-from pytest_remotegpu.protocol import events, orders
+from pytest_remotegpu.protocol import events, inventory, orders
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.replay import Replayer
@@ -110,6 +110,7 @@ class News:
             events.Waiting: self._take_waiting,
             events.Leased: self._take_lease,
             events.Phases: lambda *_: None,
+            inventory.Has: lambda _l, _w, _c, event: shipping.failures.take(event),
             events.Ended: self._take_ended,
         }
         if shipping.shows_live:
@@ -154,7 +155,7 @@ class News:
         if not isinstance(what, Hello):
             return
         backend = controller.backend
-        self._shipping.meet(what, made=isinstance(backend, Prepares))
+        self._shipping.failures.meet(what, made=isinstance(backend, Prepares))
         self._summary.equip(software.in_words(what.extra))
         if not self._headed and lane.refusal is None:
             self._headed = True
@@ -315,7 +316,7 @@ class News:
             raise ProtocolError(f"more than {MOST_FAILED_FILES} files failed to be collected there")
         self._failed_files.add(nodeid)
         text = from_text(event.text)
-        why = self._shipping.explain_missing(text, self._replayer.far_root)
+        why = self._shipping.failures.explain(text, self._replayer.far_root)
         self.report_collect_error(nodeid, "\n".join(["on the far side:", text, *why]))
 
     def report_collect_error(self, nodeid: str, text: str, kind: str = FAR_ERROR) -> None:

@@ -130,7 +130,7 @@ def document(
         "left_running": _left(summary),
         "sent": {"files": summary.sent_files, "bytes": summary.sent_bytes},
         "causes": list(summary.causes),
-        "notes": list(summary.notes),
+        "notes": summary.all_notes(),
         **summary.more,
     }
 

@@ -23,10 +23,7 @@ from pytest_remotegpu import (
     covered,
     environment,
     importpath,
-    lacking,
-    missing,
     snapshot,
-    software,
     trees,
 )
 from pytest_remotegpu.collection import Collection
@@ -34,9 +31,9 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.editors import REPORTERS, asks_comparisons
 from pytest_remotegpu.errors import UsageError
+from pytest_remotegpu.explaining import Explaining
 from pytest_remotegpu.further import Further, sendable
 from pytest_remotegpu.protocol import orders
-from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.trees import Sent
 
@@ -106,6 +103,7 @@ class Shipping:
 
     :param ships_tree: whether the project's files travel.
     :param names_cards: whether the far side is to look for the types that marks name.
+    :ivar failures: explains those of the far side.
     """
 
     def __init__(
@@ -135,7 +133,9 @@ class Shipping:
             for name, value in vars(config.option).items()
         }
         self.notes: list[str] = []
-        self.there = lacking.There()
+        self.failures = Explaining(
+            config.rootpath, start.cwd, settings, self.further, same=not ships_tree
+        )
         self.measures = False
 
     def take_snapshot(self) -> None:
@@ -151,8 +151,10 @@ class Shipping:
             self._revision = trees.Revision(self._config.rootpath, asked.rev)
             self.snapshot = self._revision.take(rules)
             self.notes += self._revision.notes
+            self.failures.why_left_out = self._revision.why_left_out
         else:
             self.snapshot = snapshot.take(self._config.rootpath, rules, self._memory())
+            self.failures.why_left_out = self.snapshot.why_left_out
         self.notes += self.snapshot.notes
         self._take_further(self._settings.max_upload - self.snapshot.size)
         if self._far_cwd() is None:
@@ -267,48 +269,6 @@ class Shipping:
             from pytest_remotegpu.recipe import local_secrets  # noqa: PLC0415 -- few have secrets
 
             yield from local_secrets(self._settings.secrets)
-
-    def meet(self, hello: Hello, *, made: bool) -> None:
-        """Learn what a far side has, and whether its environment is made for us."""
-        self.there = lacking.There(hello.executable, made, not self._ships_tree, hello.extra)
-
-    def explain_missing(self, text: str, far_root: str) -> list[str]:
-        """Say of files and modules that a failure lacks, and that are here, why they didn't travel.
-
-        :param text: the failure's. :param far_root: the project's folder there; empty where that
-            is not known.
-        """
-        root = self._config.rootpath
-        folders = list(dict.fromkeys([str(root), *environment.inside(sys.path, root)]))
-        found, modules = self._left_out(text, far_root, folders)
-        names = lacking.packages(modules, lambda name: lacking.has_module(name, folders))
-        found += lacking.in_words(names, self.there, lacking.requirement_for)
-        return found + software.of_failure(text, self.there.software)
-
-    def _left_out(
-        self, text: str, far_root: str, folders: list[str]
-    ) -> tuple[list[str], list[str]]:
-        """Say why files and modules did not travel, and which modules no such reason explains."""
-        modules = missing.modules_of(text)
-        taken = self.snapshot
-        if taken is None:
-            return [], modules
-        explain = taken.why_left_out if self._revision is None else self._revision.why_left_out
-        root = self._config.rootpath
-        found: dict[str, None] = {}
-        for path in missing.files_of(text, far_root, root.name):
-            for here in (os.path.normpath(Path(self.start.cwd, path)), str(root / path)):
-                found.setdefault(explain(os.path.relpath(here, root)) or "")
-        unexplained = []
-        for module in modules:
-            paths = missing.paths_of(module, folders)
-            whys = (explain(os.path.relpath(path, root)) for path in paths)
-            why = next(filter(None, whys), "") or self.further.explain(module, sys.path)
-            why = why or lacking.outside(module, root)
-            found.setdefault(why)
-            if not why:
-                unexplained.append(module)
-        return list(filter(None, found)), unexplained
 
     def order(
         self,

@@ -13,6 +13,7 @@ from typing import Any, Final
 from pytest_remotegpu import cost, remains
 from pytest_remotegpu.cost import WorkerCost
 from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.unmet import Unmet
 
 __all__ = ["Phase", "RunSummary", "ShapeSummary"]
 
@@ -96,6 +97,7 @@ class RunSummary:
         what each is called, until when it stays (seconds since the epoch) and whether it is known
         to be there, without work; ``None`` where nobody knows of any such thing.
     :ivar pages: where a vendor shows the machines, as addresses.
+    :ivar unmet: what the project declares and the far side has not, where something failed for it.
     :ivar phases: the parts of the run, in the order in which they were noticed.
     :ivar began: when the session did, in seconds since the epoch.
     """
@@ -123,6 +125,7 @@ class RunSummary:
     more: dict[str, Any] = field(default_factory=dict)
     left: list[tuple[str, str, float, bool]] | None = None
     pages: list[str] = field(default_factory=list)
+    unmet: Unmet | None = None
     phases: list[Phase] = field(default_factory=list)
     began: float = field(default_factory=time.time)
 
@@ -200,7 +203,9 @@ class RunSummary:
         parts = [asdict(part) for part in self.shapes.values()]
         phases = [asdict(phase) for phase in self.phases]
         workers = [asdict(worker) for worker in self.workers]
-        return {**vars(self), "shapes": parts, "phases": phases, "workers": workers}
+        unmet = None if self.unmet is None else asdict(self.unmet)
+        plain = {"shapes": parts, "phases": phases, "workers": workers, "unmet": unmet}
+        return {**vars(self), **plain}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> RunSummary:
@@ -210,8 +215,9 @@ class RunSummary:
         workers = [WorkerCost.from_plain(each, _shape(each["shape"])) for each in data["workers"]]
         shapes = {part.shape: part for part in parts}
         dearest = cost.dearest(data["dearest"])
+        unmet = None if data["unmet"] is None else Unmet.from_plain(data["unmet"])
         found = {"shapes": shapes, "phases": phases, "workers": workers, "dearest": dearest}
-        return cls(**{**data, **found})
+        return cls(**{**data, **found, "unmet": unmet})
 
     def add(self, other: RunSummary) -> None:
         """Take in the summary of another process of the same session."""
@@ -244,12 +250,18 @@ class RunSummary:
         self.rents = self.rents or other.rents
         self.worst = other.worst if self.worst is None else self.worst
         self.more = {**other.more, **self.more}
+        if other.unmet is not None:
+            self.unmet = other.unmet if self.unmet is None else self.unmet | other.unmet
         if other.left is not None:
             self.left = [*(self.left or ()), *other.left]
         for phase in other.phases:
             self.phase(phase.who, phase.name, phase.start + later, phase.seconds)
 
     # for people
+
+    def all_notes(self) -> list[str]:
+        """Give the lines for the user, the one on what is lacking there among them."""
+        return [*self.notes, *([] if self.unmet is None else [self.unmet.words()])]
 
     def lines(self, *, quiet: bool = False) -> Iterable[str]:
         """Write the closing summary.
@@ -281,7 +293,7 @@ class RunSummary:
         if self.verdicts:
             counts = ", ".join(f"{n} {VERDICTS[name]}" for name, n in sorted(self.verdicts.items()))
             yield f"apart from outcomes of their own: {counts}"
-        yield from (f"note: {text}" for text in self.notes)
+        yield from (f"note: {text}" for text in self.all_notes())
         for grown, nodeid in self.leaks:
             yield f"note: GPU memory grew by {_size(grown)} in {nodeid} and stayed"
         yield from (f"cause: {text}" for text in self.causes)

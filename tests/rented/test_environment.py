@@ -563,3 +563,61 @@ def test_a_strange_thing_in_the_place_of_the_lock_for_deploying_ends_the_session
         assert "remove it, or name another folder in XDG_CACHE_HOME" in said(result)
         assert not second.deploys
     assert len(service.deploys) == 1
+
+
+def test_what_is_declared_and_not_in_the_image_is_named_with_the_lines_for_it(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyprojecttoml("""
+        [project]
+        name = "mine"
+        dependencies = ["pytest"]
+        [project.optional-dependencies]
+        test = ["pytest"]
+        vision = ["seen-of-nobody", "shown-of-nobody; os_name == 'posix'", "felt; os_name == 'nt'"]
+    """)
+    pytester.makeini("[pytest]\n")
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.gpu
+        def test_one(): import seen_of_nobody
+
+        @pytest.mark.gpu
+        def test_two(): import shown_of_nobody
+    """)
+    head = "note: declared but not installed there: seen-of-nobody, shown-of-nobody "
+    text = said(run(pytester, MODAL))
+    way = "set remotegpu_requirements to the line 'pyproject.toml[test, vision]'"
+    assert f"{head}(pyproject.toml[vision]); {way}\n" in text
+    assert text.count("declared but not installed") == 1
+
+    pytester.makeini(
+        "[pytest]\nremotegpu_requirements =\n    pip: pytest\n    pyproject.toml[vision]\n"
+    )
+    text = said(run(pytester, MODAL))
+    assert f"{head}(pyproject.toml[vision]); remotegpu_requirements asks for that already" in text
+    assert len(service.deploys) == 2
+
+
+@pytest.mark.parametrize("processes", ["-n0", "-n2"])
+def test_what_is_declared_beside_the_files_that_are_named_is_added_to_them(
+    pytester: pytest.Pytester, service: LoopbackModal, processes: str
+) -> None:
+    pytester.makefile(".txt", requirements="pytest\n", **{"requirements-dev": "seen-of-nobody\n"})
+    pytester.makefile(".txt", **{"requirements-test": "pytest\n"})
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("number", range(4))
+        def test_one(number): import seen_of_nobody
+    """)
+    text = said(run(pytester, MODAL, processes))
+    assert (
+        "note: declared but not installed there: seen-of-nobody (requirements-dev.txt); set "
+        "remotegpu_requirements to the lines 'requirements.txt', 'requirements-test.txt', "
+        "'requirements-dev.txt'\n"
+    ) in text
+    assert text.count("declared but not installed") == 1
+    assert service.deploys

@@ -12,6 +12,7 @@ import msgspec
 
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import plain
+from pytest_remotegpu.protocol.inventory import Has
 
 __all__ = [
     "COMPARED",
@@ -366,6 +367,7 @@ Event = (
     | Crashed
     | StartFailed
     | Exited
+    | Has
     | Junit
     | Leased
     | Memory
@@ -377,7 +379,6 @@ Event = (
     | Ended
 )
 """All that may come back; a stream that holds anything else is not believed."""
-
 
 OVER: Final = -2
 """``Batch.current`` of the last batch of a session that ended in good order."""
@@ -414,13 +415,9 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "sections")
 OWN: Final = ("nodeid", "location")
 """What the user's side knows better and so never travels."""
-
-
 UNSENT: Final = frozenset((*CLOSED, *OWN))
 TEXT_ONLY: Final = "$remotegpu_text_only"
 """A key beside a report's own: its ``longrepr`` was an object that pytest serialises as text."""
-
-
 ODD_NAMES: Final = "$remotegpu_odd_names"
 """A key beside a report's own: attributes whose names are not ASCII."""
 COMPARED: Final = "$remotegpu_compared"

@@ -16,7 +16,7 @@ from pytest_remotegpu.errors import ProtocolError
 
 __all__ = ["PROTOCOL", "Hello", "differences"]
 
-PROTOCOL: Final = 5
+PROTOCOL: Final = 6
 """Counts changes of the wire format; apart from the package's version."""
 
 

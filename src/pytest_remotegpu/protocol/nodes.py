@@ -98,10 +98,15 @@ class Node(_Data, frozen=True):
 
 
 class Tree(_Data, frozen=True):
-    """All that one collector of a file gave; parents come before their children."""
+    """All that one collector of a file gave; parents come before their children.
+
+    :ivar sources: the Python files of the project that had been read by then and not for an earlier
+        tree, seen from its root; none where no files were sent.
+    """
 
     marks: list[Mark]
     nodes: Annotated[list[Node], msgspec.Meta(min_length=1)]
+    sources: list[plain.Text] = []
 
 
 class Left(_Data, frozen=True):

@@ -25,7 +25,7 @@ from pytest_remotegpu.recipe.requirements import Reader, parsed, read_text
 from pytest_remotegpu.recipe.values import Files, Recipe, UvProject
 from pytest_remotegpu.recipe.workspace import members_called
 
-__all__ = ["read"]
+__all__ = ["Reading", "read"]
 
 LOCK: Final = "uv.lock"
 PYPROJECT: Final = "pyproject.toml"
@@ -41,7 +41,7 @@ def read(root: Path, declared: Declared, here: Here, preload: Sequence[str] = ()
     :param root: the project's folder. :param preload: modules to be imported ahead.
     :raises UsageError: for what can't be meant, or can't work with this side's versions.
     """
-    reading = _Reading(root, here)
+    reading = Reading(root, here)
     base = base_of(root, declared.image, here.python)
     sources = declared.sources
     if sources is None:
@@ -68,7 +68,7 @@ def read(root: Path, declared: Declared, here: Here, preload: Sequence[str] = ()
     )
 
 
-class _Reading:
+class Reading:
     """One reading; keeps what was found so far."""
 
     def __init__(self, root: Path, here: Here) -> None:

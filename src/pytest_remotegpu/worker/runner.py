@@ -24,10 +24,12 @@ from pytest_remotegpu.worker import (
     collecting,
     comparing,
     ending,
+    having,
     installed,
     junit,
     logs,
     options,
+    reads,
     rebuild,
     surroundings,
     telling,
@@ -78,6 +80,8 @@ class Runner:
         self.while_configured = contextlib.ExitStack()
         self.overlooked: list[str] = []
         self.early_warnings: list[tuple[str, Any, Any]] = []
+        told = order.collects and self.site.root != order.root
+        self.reads = reads.Reads(self.site.root) if told else None
 
     # configuration
 
@@ -135,8 +139,10 @@ class Runner:
         config.pluginmanager.register(files, "remotegpu-runner-files")
         config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
         if self.order.collects:
-            self.trees = telling.Telling(self.emitter, self._as_here)
+            self.trees = telling.Telling(self.emitter, self._as_here, self.reads)
             config.pluginmanager.register(self.trees, "remotegpu-runner-trees")
+        # the last to be registered speaks first: after a file's tree nobody may listen any more
+        config.pluginmanager.register(having.Having(self.emitter), "remotegpu-runner-having")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -185,6 +191,8 @@ class Runner:
         """Let hooks add marks, and undo what they drop or reorder: the user's side has decided."""
         self.found = list(items)
         result = yield
+        if self.reads is not None:
+            self.reads.close()
         if self.options.roots and self.order.collects:
             self.trees.tell_what_is_left(items, self.config.getini("markers"))
         if not self.order.collects:
@@ -442,6 +450,7 @@ def _session(runner: Runner, emitter: Emitter, beside: Sequence[object]) -> bool
     except BaseException as error:  # noqa: BLE001 -- the border: a hook may raise anything
         text = to_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         if runner.natural is None:
+            having.tell(emitter)
             emitter.put(events.StartFailed(text, usage=True))
         elif runner.gpus.explains(error):
             why = f"after {runner.gpus.poisoned} fixtures could not be torn down: {error}"
@@ -465,6 +474,8 @@ def serve(
     surroundings.settle_in(order)
     runner = Runner(order, emitter, inbox)
     failed = _session(runner, emitter, beside)
+    if failed:
+        having.tell(emitter)
     for told in runner.covering.news(last=True):
         emitter.put(told)
     with contextlib.suppress(AttributeError, ValueError, OSError):

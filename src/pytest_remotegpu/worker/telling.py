@@ -15,6 +15,7 @@ from pytest_remotegpu.gpu import marker_name
 from pytest_remotegpu.protocol import events, nodes, plain
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker.emit import Emitter
+from pytest_remotegpu.worker.reads import Reads
 
 __all__ = ["Telling"]
 
@@ -26,9 +27,11 @@ class Telling:
     """Sends the trees of the files.
 
     :param here: names a path in a text by its place on the user's side.
+    :param reads: knows what was read, where that is to be told.
     """
 
-    def __init__(self, emitter: Emitter, here: Callable[[str], str]) -> None:
+    def __init__(self, emitter: Emitter, here: Callable[[str], str], reads: Reads | None) -> None:
+        self._reads = reads
         self._emitter = emitter
         self._here = here
         self._reports: dict[pytest.Collector, pytest.CollectReport] = {}
@@ -59,7 +62,8 @@ class Telling:
         if file is None:
             return
         trees = _Trees(self._reports, self._early, self._here)
-        data = nodes.encode(trees.tree(file))
+        read = self._reads.news() if self._reads is not None else []
+        data = nodes.encode(nodes.Tree(*trees.tree(file), read))
         self._reports.clear()
         self._early.clear()
         path = file.nodeid.partition("::")[0]
@@ -103,9 +107,9 @@ class _Trees:
         self._places: dict[int, tuple[int, object]] = {}
         self._nodes: list[nodes.Node] = []
 
-    def tree(self, file: pytest.File) -> nodes.Tree:
+    def tree(self, file: pytest.File) -> tuple[list[nodes.Mark], list[nodes.Node]]:
         self._collector(file, 0)
-        return nodes.Tree(self.marks, self._nodes)
+        return self.marks, self._nodes
 
     def left(self, item: pytest.Item, path: str, number: int, place: int) -> nodes.Left:
         told = self._common(item)

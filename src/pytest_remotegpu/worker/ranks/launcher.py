@@ -184,10 +184,10 @@ class Launcher:
     def _take(self, said: Iterable[tuple[Member, events.Batch]]) -> None:
         for member, batch in said:
             self._emitter.spoilt = self._emitter.spoilt or batch.spoilt
-            if batch.current == events.FAILED:
-                self._refused(member)
             for event in frames.decode_events(batch.events) if batch.count else ():
                 self._take_event(member, event)
+            if batch.current == events.FAILED:
+                self._refused(member)
 
     def _take_event(self, member: Member, event: events.Event) -> None:
         match event:

@@ -1,0 +1,254 @@
+"""What the far side collected last, for a look that rents nothing: shown only while it still holds.
+
+A file's trees are kept with all that they were made of: the project's Python files that had been
+read by then, all its other files, the names of all, the far environment, the GPUs, the options.
+Where one differs, nothing is shown. Kept in pytest's cache, where nothing is trusted. Knows trees
+and snapshots as values; knows no worker, and no node of pytest's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from pytest_remotegpu.errors import ProtocolError
+from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.protocol import nodes
+from pytest_remotegpu.protocol.hello import PROTOCOL
+from pytest_remotegpu.snapshot import Entry, Snapshot
+
+__all__ = ["Project", "Remembered", "asked_by"]
+
+MOST: Final = 64 * 2**20
+"""Bytes that all of it may take; then what was not collected for longest goes."""
+UNHEARD: Final = """
+    basetemp cacheclear cacheshow capture code_highlight collectonly color debug deselect dist
+    disable_warnings distload durations durations_min failedfirst file_or_dir fold_skipped
+    force_short_summary fulltrace help ignore ignore_glob inifilename junitprefix
+    keepduplicates keyword last_failed_no_failures lf loadscopereorder looponfail markers
+    markexpr max_warnings maxfail maxprocesses maxschedchunk maxworkerrestart newfirst
+    no_header no_summary numprocesses pastebin plugins px quiet remotegpu reportchars rootdir
+    runxfail setuponly setupplan setupshow show_fixtures_per_test showcapture showfixtures
+    showlocals stepwise stepwise_reset stepwise_skip strict_markers tbstyle testrunuid trace
+    traceconfig tx usepdb usepdb_cls verbose version xfail_tb xmlpath
+"""
+"""Options that choose among tests or show them: what a file's tree is does not depend on them."""
+OF_NO_ACCOUNT: Final = ("remote", "cov_", "log_", "timeout")
+"""How the names of further such options begin."""
+Plain = str | int | float | bool | None
+
+
+class _Kept(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What stands in one file of the cache.
+
+    :ivar asked: the digest of all that is no file. :ivar needs: the Python files by name, with
+        their states. :ivar rest: the digest of all other files. :ivar at: when, as ``time.time``.
+    """
+
+    asked: str
+    path: str
+    needs: dict[str, str]
+    rest: str
+    trees: list[bytes]
+    at: float
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(_Kept)
+
+
+def asked_by(config: pytest.Config, backend: str, environment: str) -> str:
+    """Give the digest of what a session asks of its far side, apart from files.
+
+    :param backend: its name. :param environment: names the far environment.
+    """
+    options = {
+        name: value
+        for name, value in sorted(vars(config.option).items())
+        if name not in UNHEARD.split() and not name.startswith(OF_NO_ACCOUNT)
+    }
+    known = {name: repr(value) for name, value in options.items() if _is_plain(value)}
+    parts = [str(PROTOCOL), pytest.__version__, sys.version, backend, environment, str(known)]
+    return _digest(parts)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, Plain)
+
+
+class Project:
+    """The state of a project's files.
+
+    :param taken: those of its folder, and of installs elsewhere.
+    """
+
+    def __init__(self, taken: Snapshot, further: Iterable[Snapshot]) -> None:
+        entries = taken.entries
+        self.python = {each.path: _state(each) for each in entries if each.path.endswith(".py")}
+        others = [f"{each.path}\0{_state(each)}" for each in entries]
+        names = [each.path for each in entries]
+        others = [text for text, name in zip(others, names, strict=True) if name not in self.python]
+        self.rest = _digest([*others, *self.python, *(each.manifest.digest for each in further)])
+
+
+def _state(entry: Entry) -> str:
+    return f"{entry.digest} {entry.mode:o} {entry.link or ''}"
+
+
+class Remembered:
+    """The trees that one session finds and keeps.
+
+    :param folder: for them; ``None`` to keep none. :param asked: as :func:`asked_by` gives it.
+    """
+
+    def __init__(self, root: Path, folder: Path | None, asked: str) -> None:
+        self._root = root
+        self._folder = folder
+        self._asked = asked
+        self._new: dict[str, tuple[Shape, dict[int, bytes], list[str]]] = {}
+
+    def _place(self, path: str, shape: Shape) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{_digest([path, repr(shape), self._asked])[:32]}.tree"
+
+    # what was collected
+
+    def note(
+        self, path: str, number: int, shape: Shape, data: bytes, sources: Iterable[str]
+    ) -> None:
+        """Take note of a tree.
+
+        :param path: of the file. :param number: of its collector. :param data: the tree as it came.
+        :param sources: what had been read by then.
+        """
+        _, trees, needs = self._new.setdefault(path, (shape, {}, []))
+        trees[number] = data
+        needs[:] = dict.fromkeys([*needs, *sources])
+
+    def forget(self, path: str) -> None:
+        """Take a note back."""
+        self._new.pop(path, None)
+
+    def keep(self, project: Project) -> None:
+        """Write down what was noted; what can't be written is forgotten.
+
+        :param project: as it was sent.
+        """
+        if self._folder is None:
+            return
+        for path, (shape, trees, sources) in self._new.items():
+            if not all(name in project.python for name in (path, *sources)):
+                continue  # it was made of more than what was sent
+            whole = sorted(trees) == list(range(len(trees)))
+            failed = any(map(_failed, trees.values()))
+            needs = self._needs(path, sources, self._new)
+            if whole and not failed and path in needs:
+                kept = _Kept(
+                    self._asked,
+                    path,
+                    {name: project.python[name] for name in needs},
+                    project.rest,
+                    [trees[number] for number in sorted(trees)],
+                    time.time(),
+                )
+                with contextlib.suppress(OSError):
+                    _write(self._place(path, shape), _ENCODER.encode(kept))
+        self._new.clear()
+        _bound(self._folder)
+
+    def _needs(self, path: str, sources: Iterable[str], tests: Collection[str]) -> list[str]:
+        """Give what a file needs of what was read: of other files of tests, those it may name."""
+        own = [name for name in sources if name == path or name not in tests]
+        text = "\n".join(map(self._text, own))
+        words = set(re.findall(r"\w+", text))
+        return [
+            name
+            for name in sources
+            if name in own or Path(name).stem in words or Path(name).stem == "__init__"
+        ]
+
+    def _text(self, name: str) -> str:
+        try:
+            return (self._root / name).read_text("utf-8", "replace")
+        except OSError:
+            return ""
+
+    # what is shown
+
+    def find(self, path: str, shape: Shape, project: Project) -> tuple[list[nodes.Tree], float]:
+        """Give a file's trees, and when they were collected; none where they may not hold.
+
+        :param project: as it is now.
+        """
+        if self._folder is None:
+            return [], 0.0
+        try:
+            kept = _DECODER.decode(self._place(path, shape).read_bytes())
+            trees = [nodes.decode(data) for data in kept.trees]
+        except (OSError, msgspec.MsgspecError, ProtocolError):
+            return [], 0.0
+        same = (kept.asked, kept.path, kept.rest) == (self._asked, path, project.rest)
+        if not same or not _holds(kept.needs, project.python):
+            return [], 0.0
+        return trees, kept.at
+
+
+def _holds(needs: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    return all(now.get(name) == state for name, state in needs.items())
+
+
+def _failed(data: bytes) -> bool:
+    return not data or any(node.outcome is not None for node in nodes.decode(data).nodes)
+
+
+def _digest(parts: Iterable[str]) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogateescape")
+        whole.update(b"%d:" % len(data) + data)
+    return whole.hexdigest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file in one piece, for whoever reads it meanwhile."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _bound(folder: Path) -> None:
+    """Remove what is too much."""
+    with contextlib.suppress(OSError):
+        found = sorted(
+            ((status.st_mtime, status.st_size, path) for path, status in _files(folder)),
+            reverse=True,
+        )
+        total = 0
+        for _, size, path in found:
+            total += size
+            if total > MOST:
+                path.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> Iterable[tuple[Path, os.stat_result]]:
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            yield path, path.stat()
