@@ -115,9 +115,9 @@ def test_a_session_with_a_network_that_is_too_slow(
     """Each test is an error that says so; the session does not hang for longer than that."""
     pytester.makepyfile(TEST)
     pytester.makeconftest("""
-        from pytest_remotegpu.backends import modal
+        from pytest_remotegpu.backends.modal import calling
 
-        modal.SIGNING_IN = 4.0
+        calling.SIGNING_IN = 4.0
     """)
     service.faults.slow = {"ClientHello": 60.0}
     result = run(pytester, T4)
@@ -262,7 +262,7 @@ def test_a_slow_network_and_a_clock_that_is_wrong(
     site = Site(executable=sys.executable)
     (late,) = list(examining.examine(sys.executable, {}, os.environ, 4.0))[2:]
     assert (late.state, late.text) == ("FAIL", "Modal does not answer within 4 s")
-    monkeypatch.setattr("pytest_remotegpu.backends.modal.SIGNING_IN", 0.5)
+    monkeypatch.setattr("pytest_remotegpu.backends.modal.calling.SIGNING_IN", 0.5)
     with pytest.raises(FarSideError, match=r"within 0\.5 s; see https://status"):
         make("T4", site).open(Shape(1), Environment())
 
