@@ -109,6 +109,17 @@ def test_a_session_ends_before_anything_runs(
     assert service.containers == []
 
 
+def test_a_session_with_what_is_no_address(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODAL_SERVER_URL", "notaurl")
+    pytester.makepyfile(TEST)
+    result = run(pytester, T4)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "MODAL_SERVER_URL='notaurl' is no address of a service; leave it out, or" in said(result)
+    assert service.requests == []
+
+
 def test_a_session_with_a_network_that_is_too_slow(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:
