@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any, Final
 
 from pytest_remotegpu.backends.base import (
@@ -348,15 +348,20 @@ def _check_limit(site: Site) -> None:
         )
 
 
+def _backends() -> list[str]:
+    return [point.name for point in entry_points(group="pytest_remotegpu.backends")]
+
+
 def make(rest: str, site: Site) -> Backend:
     """Read nothing, a GPU type, or types with commas of which the first free one is taken.
 
     :raises SpecError: for a type that Modal has not. :raises UnreadyError: without its SDK.
     :raises UsageError: where the project's files describe no environment that can be made there,
-        or the run limit is none that Modal takes.
+        the run limit is none that Modal takes, or a price is for a card that there is not.
     """
     named = spec.parse(rest)
     _check_limit(site)
+    spec.check_prices(site.prices, _backends)
     spec.run_of(os.environ)
     try:
         version("modal")
