@@ -421,7 +421,11 @@ class Leaves(Protocol):
     """A backend whose machines may be paid for after a session implements this as well."""
 
     def left(self) -> Sequence[Left]:
-        """Give those that are there once all workers were stopped; asks nobody."""
+        """Give those that are there once all workers were stopped; asks nobody.
+
+        One that has ended may be given with ``until`` 0: then it is gone for other processes of
+        the session as well, which have used it before.
+        """
 
 
 @runtime_checkable

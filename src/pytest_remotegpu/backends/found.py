@@ -51,7 +51,8 @@ class Left:
     """A machine that a session leaves behind, or may do.
 
     :ivar of: the name by which ``remotegpu stop`` ends it. :ivar machine: what it is called; empty
-        where it has not said so. :ivar until: when it ends by itself, in seconds since the epoch.
+        where it has not said so. :ivar until: when it ends by itself, in seconds since the epoch; 0
+        where it has.
     :ivar sure: whether it is known to be there, and without work.
     """
 
