@@ -79,7 +79,9 @@ class Candidates:
             path = self._path_of(argument.partition("::")[0])
             given = [path] if path.is_file() else self._walk(path)
             for file in given:
-                if file not in found and (judged := self.shapes_of(file)) is not None:
+                if file in found:
+                    continue  # it is named twice
+                if (judged := self.shapes_of(file)) is not None:
                     found[file] = judged
                 elif self._ships_all and file.suffix == ".py":
                     plain.append(file)

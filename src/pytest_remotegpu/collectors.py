@@ -140,7 +140,7 @@ class Collectors:
         key = (path, number)
         while key not in gatherer.trees and not gatherer.over:
             self._pump()
-        return gatherer.trees.pop(key, None)
+        return gatherer.trees.get(key)  # it stays: a file may be collected again
 
     # the end
 
@@ -168,6 +168,7 @@ class Collectors:
                 self._far.hand_on(gatherer.worker, gatherer.kept)
             else:
                 self.let_go(gatherer)
+            gatherer.trees.clear()
         self._gatherers.clear()
 
     def let_go(self, gatherer: Gatherer) -> None:

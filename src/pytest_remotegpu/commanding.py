@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import select
 import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,7 +21,7 @@ import pytest
 from pytest_remotegpu import command
 from pytest_remotegpu.terminal import STREAMS
 
-__all__ = ["FAILED", "INTERRUPTED", "UNREAD", "USAGE", "Streams", "arguments", "run"]
+__all__ = ["FAILED", "INTERRUPTED", "UNREAD", "USAGE", "Streams", "arguments", "put", "run"]
 
 USAGE, FAILED, INTERRUPTED, UNREAD = 2, 125, 130, 141
 """Exit statuses that are not the command's: as of ``env`` and ``docker run`` where it did not run,
@@ -60,6 +62,21 @@ def run(words: list[str], *, gpus: int, options: Sequence[str], environ: Mapping
     return streams.status(status)
 
 
+def put(stream: int, data: bytes) -> None:
+    """Write all of it, also to a stream that takes no more than there is room for (``O_NONBLOCK``).
+
+    Whoever made it so shares it with us, so it is left as it is.
+
+    :raises OSError: where nobody reads it any more, or nothing can be kept there.
+    """
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(stream, left) :]
+        except BlockingIOError:
+            select.select([], [stream], [])
+
+
 def arguments(asked: str, options: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Give pytest's command line.
 
@@ -86,11 +103,40 @@ class Streams:
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """Let what this process itself prints go to stderr."""
-        os.dup2(2, 1)
+        with self._waiting():
+            os.dup2(2, 1)
+            try:
+                yield
+            finally:
+                os.dup2(self._copies[1], 1)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Let stderr wait for who reads it, as all who print expect, where it would not."""
+        if os.name == "nt" or os.get_blocking(2):
+            yield
+            return
+        (reader, writer), (over, end) = os.pipe(), os.pipe()
+        pump = threading.Thread(target=self._pump, args=(reader, over), daemon=True)
+        os.dup2(writer, 2)
+        os.close(writer)
+        pump.start()
         try:
             yield
         finally:
-            os.dup2(self._copies[1], 1)
+            os.dup2(self._copies[2], 2)
+            os.close(end)
+            pump.join()
+
+    def _pump(self, reader: int, over: int) -> None:
+        """Hand on what comes, until nothing is left once it is over: others may hold its end."""
+        with contextlib.suppress(OSError):
+            while reader in select.select([reader, over], [], [])[0]:
+                if not (data := os.read(reader, 2**16)):
+                    break
+                put(self._copies[2], data)
+        os.close(over)
+        os.close(reader)  # who goes on to write is told that nobody reads
 
     def close(self) -> None:
         """Let go of the streams."""
@@ -102,10 +148,9 @@ class Streams:
 
         Where nobody reads them any more, the session ends as by a signal.
         """
-        left = memoryview(data)
         try:
-            while left and not self._unread:
-                left = left[os.write(self._copies[stream], left) :]
+            if not self._unread:
+                put(self._copies[stream], data)
         except OSError:
             self._unread = True
             signal.raise_signal(signal.SIGTERM)
@@ -125,7 +170,7 @@ class Streams:
             return INTERRUPTED
         fine = self._status == 0 and session == pytest.ExitCode.OK
         if not fine:
-            os.write(2, f"remotegpu: {self._why or 'the session failed, see above'}\n".encode())
+            put(2, f"remotegpu: {self._why or 'the session failed, see above'}\n".encode())
         return 0 if fine else FAILED
 
     # pytest's hooks

@@ -6,8 +6,9 @@ has. Knows pytest's collection and the far side's trees; knows no worker's state
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pytest_remotegpu.candidates import Candidates
 from pytest_remotegpu.collectors import Gatherer
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gathering import Gathering
+from pytest_remotegpu.gpu import marker_name
 from pytest_remotegpu.grown import FarFile, FarItem
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text
@@ -34,6 +36,7 @@ class Conftestless(Gathering):
     # the start
 
     def _begin(self) -> None:
+        self._reached: set[str] = set()
         self._candidates = Candidates(self._config, self._settings)
         if not self._may_rent:
             return
@@ -54,7 +57,10 @@ class Conftestless(Gathering):
         given = [str(argument).partition("::")[0] for argument in self._config.args]
         here = self._config.invocation_params.dir
         paths = [str(here / text) if (here / text).exists() else text for text in given]
-        return list(dict.fromkeys(paths))
+        once = list(dict.fromkeys(paths))
+        if not self._config.option.keepduplicates:
+            return once
+        return [path for path in once if not _is_below(path, once)]
 
     def _learn(self, gatherer: Gatherer, hooked: nodes.Hooked) -> None:
         """Take in what hooks have left, and the markers that they have registered."""
@@ -62,16 +68,13 @@ class Conftestless(Gathering):
         self._left: dict[Key, dict[int, nodes.Left]] = defaultdict(dict)
         for test in hooked.tests:
             self._left[from_text(test.path), test.number][test.node] = test
-        self._made: dict[Key, list[Any]] = {}
+        self._made: dict[Key, list[list[Any]]] = defaultdict(list)
         keys = {key: place for place, key in enumerate(gatherer.trees)}
         places = [
             (keys.get((from_text(test.path), test.number), -1), test.node) for test in hooked.tests
         ]
         self._reordered = places != sorted(places)
-        known = {
-            line.partition(":")[0].partition("(")[0].strip()
-            for line in self._config.getini("markers")
-        }
+        known = set(map(marker_name, self._config.getini("markers")))
         for name in map(from_text, hooked.markers):
             if name not in known:
                 self._config.addinivalue_line("markers", f"{name}: of the far side's conftests")
@@ -95,6 +98,7 @@ class Conftestless(Gathering):
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
         """Let a folder fail that has failed there."""
+        self._reached.add(collector.nodeid)
         report = yield from super().pytest_make_collect_report(collector)
         text = None
         if self._all is not None and isinstance(collector, pytest.Directory | pytest.Session):
@@ -107,7 +111,7 @@ class Conftestless(Gathering):
         return nodes.merged(tree, self._left.get(key, {}), self._hooked.marks)
 
     def _keep(self, key: Key, made: list[Any]) -> None:
-        self._made[key] = made
+        self._made[key].append(made)
         for place, test in self._left.get(key, {}).items():
             made[place].name = from_text(test.name)
 
@@ -126,19 +130,25 @@ class Conftestless(Gathering):
         return result
 
     def _report_unreached(self, session: pytest.Session) -> None:
-        """Let no tests go missing that the far side has in files which this side did not reach."""
+        """Let nothing go missing that the far side has where this side did not come to.
+
+        That is tests, and failures: of files, of classes in them, of folders.
+        """
         assert self._all is not None
-        for path, number in list(self._all.trees):
-            if self._left.get((path, number)):
-                text = f"the far side has tests in {path}, and this side did not come to that file"
-                report = pytest.CollectReport(path, "failed", text, [])
+        texts = {
+            path: f"the far side has tests in {path}, and this side did not come to that file"
+            for path, number in self._all.trees
+            if self._left.get((path, number))
+        }
+        for nodeid, text in (texts | self._all.failures).items():
+            if nodeid.partition("::")[0] not in self._reached:
+                report = pytest.CollectReport(nodeid, "failed", text, [])
                 session.config.hook.pytest_collectreport(report=report)
 
     def _rearrange(self, items: list[pytest.Item]) -> None:
         places: dict[pytest.Item, int] = {}
         for place, test in enumerate(self._hooked.tests):
-            made = self._made.get((from_text(test.path), test.number))
-            if made is not None:
+            for made in self._made.get((from_text(test.path), test.number), ()):
                 item = made[test.node]
                 places[item] = place
                 item.user_properties += test.properties
@@ -149,6 +159,12 @@ class Conftestless(Gathering):
         items[:] = [item for item in items if item not in gone]
         if self._reordered:
             items.sort(key=lambda item: places.get(item, len(places)))
+
+
+def _is_below(path: str, others: Iterable[str]) -> bool:
+    """Say whether a path is in one of the others, so that it is collected with that one."""
+    above = Path(os.path.normpath(path)).parents
+    return any(Path(os.path.normpath(other)) in above for other in others)
 
 
 def _forget_repeated(item: FarItem) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-__all__ = ["COST", "cost", "hint", "is_asked", "leave_out", "lines"]
+__all__ = ["COST", "cost", "hint", "is_asked", "is_path", "leave_out", "lines"]
 
 COST: Final = pytest.StashKey[str]()
 """What it has cost that a conftest imports torch here, in words."""
@@ -46,13 +46,16 @@ def leave_out(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> 
 
 
 def _forget_options(parser: pytest.Parser, args: list[str]) -> None:
-    """Take unknown options away, each with its value where that is a word of its own."""
+    """Take unknown options away, each with its value where that is a word of its own.
+
+    Pytest 8 gives what stands behind them as unknown, too, which may be paths and ids.
+    """
     try:
         _known, unknown = parser.parse_known_and_unknown_args(args)
     except pytest.UsageError:
         return  # pytest's own parsing will say what is wrong
     for word in unknown:
-        if word not in args:
+        if word not in args or not word.startswith("-") or word == "--":
             continue
         place = args.index(word)
         del args[place]
@@ -61,8 +64,19 @@ def _forget_options(parser: pytest.Parser, args: list[str]) -> None:
 
 
 def _is_value(word: str) -> bool:
-    """Say whether a word behind an option belongs to it: it is neither an option nor a path."""
-    return not word.startswith("-") and not Path(word.partition("::")[0]).exists()
+    """Say whether a word behind an option belongs to it: it is neither an option nor a path.
+
+    A mistyped path of another look is taken for a value, and refused by the far side, which knows.
+    """
+    return not (word.startswith("-") or is_path(word) or "::" in word or word.endswith(".py"))
+
+
+def is_path(argument: str) -> bool:
+    """Say whether an argument names a file or folder, or tests of a file."""
+    try:
+        return Path(argument.partition("::")[0]).exists()
+    except (OSError, ValueError):  # too long for a name, or with a character that none has
+        return False
 
 
 def _ini_names(config: pytest.Config) -> list[str]:

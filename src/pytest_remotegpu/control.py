@@ -213,8 +213,11 @@ class Control:
         """Name the files whose tests nobody knows, since no machine is rented for a look."""
         if self._gathering is None:
             return []
-        why = "it can't be imported here, and no machine is rented for that alone"
-        lines = [f"remote: not collected: {file} ({why})" for file in self._gathering.unseen]
+        way = "no machine is rented for that alone"
+        lines = [
+            f"remote: not collected: {file} (not to be had here: {why}; {way})"
+            for file, why in self._gathering.unseen.items()
+        ]
         for file, at in self._gathering.recalled.items():
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
             lines.append(f"remote: as collected there at {when}, still the same here: {file}")
@@ -272,7 +275,7 @@ class Control:
             if self._backend is None or all(shape is None for shape in self.shapes):
                 self._settle_collection()
                 return None
-            worst = self._forecast().worst
+            expected = self._forecast()
             pairs = zip(session.items, self.shapes, strict=True)
             left = clear(
                 self._artifacts_root(), (item.nodeid for item, shape in pairs if shape is not None)
@@ -280,7 +283,8 @@ class Control:
             far = self._begin_far(session)
             self._settle_collection()
             far.summary.note(left)
-            far.summary.worst = far.spending.worst = worst
+            far.summary.worst = expected.worst
+            far.spending.expect(expected)
             RemoteSession(session, far).run(session.items, self.shapes)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
@@ -278,10 +278,12 @@ class Forecast:
 
     :ivar worst: in USD; ``None`` where nothing bounds it, or a price is not known.
     :ivar text: the same for people; empty where nothing is known and nothing was asked.
+    :ivar rates: by which that was found, by shape.
     """
 
     worst: float | None
     text: str
+    rates: Mapping[Shape, Rate | None] = field(default_factory=dict)
 
 
 def forecast(

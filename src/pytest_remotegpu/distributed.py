@@ -187,7 +187,8 @@ class Node(Control):
         except UsageError as error:
             self._usage = str(error)
         self._speak(session)
-        far.summary.worst = far.spending.worst = self._expected.worst
+        far.summary.worst = self._expected.worst
+        far.spending.expect(self._expected)
         sender = self._shipping.sender
         far.spending.succeed({each for each in self.shapes if each}, sender.gone, sender.ends)
         one = OneByOne(session, far)

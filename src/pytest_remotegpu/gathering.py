@@ -7,16 +7,16 @@ would collect. Knows pytest's collection; what becomes of a test is none of its 
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import terminal
+from pytest_remotegpu import lacking, terminal
 from pytest_remotegpu.backends.base import Prices
-from pytest_remotegpu.candidates import Candidates, by_demand
+from pytest_remotegpu.candidates import Candidates, by_demand, folders_of
 from pytest_remotegpu.collectors import Collectors, Gatherer
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
@@ -45,7 +45,7 @@ class Gathering:
     :param recall: knows what was collected earlier.
     :ivar refusal: why pytest can't go on.
     :ivar recalled: files whose tests are shown as they were collected last, and when that was.
-    :ivar unseen: files that only a machine could collect that is not rented for this.
+    :ivar unseen: files that only a machine could collect that is not rented for this, and why.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Gathering:
         self._aside = False
         self.refusal: pytest.UsageError | None = None
         self.recalled: dict[str, float] = {}
-        self.unseen: list[str] = []
+        self.unseen: dict[str, str] = {}
         self._candidates: Candidates
         self._session: pytest.Session
 
@@ -191,9 +191,27 @@ class Gathering:
                 file = self._file(collector, 0)
                 self._grow(file)
                 return pytest.CollectReport(report.nodeid, "passed", None, list(file.children))
-            self.unseen.append(collector.nodeid)
-            return pytest.CollectReport(report.nodeid, "passed", None, [])
+            if report.skipped:
+                reason = str(report.longrepr[-1])
+                self._leave(collector, report, reason.removeprefix("Skipped: "))
         return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_exception_interact(
+        self, node: Any, call: pytest.CallInfo[Any], report: pytest.CollectReport
+    ) -> None:
+        """Say of a file that it is not collected yet, where only another machine can import it."""
+        looked_at = isinstance(report, pytest.CollectReport) and self._is_lost(node, report)
+        if not looked_at or self._may_rent or call.excinfo is None:
+            return
+        places = [node.path.parent, *folders_of(self._config)]
+        why = lacking.why_not_here(call.excinfo.value, [str(place) for place in places])
+        if why:
+            self._leave(node, report, why)
+
+    def _leave(self, collector: pytest.Collector, report: pytest.CollectReport, why: str) -> None:
+        self.unseen[collector.nodeid] = why
+        report.outcome, report.longrepr, report.result = "passed", None, []
 
     def _is_lost(self, collector: pytest.Collector, report: pytest.CollectReport) -> bool:
         """Say whether a file could not be collected here, and may be elsewhere."""
@@ -292,12 +310,16 @@ class Gathering:
             for item in session.items
             if isinstance(item, FarItem) and shape_of(item, aliases) is None
         ]
-        found: dict[Path, Any] = {}
+        found: dict[tuple[Path, int], Any] = {}
+        before: Counter[str] = Counter()
+        replaced: dict[pytest.Item, pytest.Item] = {}
         for item in wanted:
-            if item.path not in found:
-                found[item.path] = self._collect_here(item)
-        replaced = {item: _real(item, found[item.path]) for item in wanted}
-        session.items[:] = [replaced.get(item, item) for item in session.items]  # type: ignore[call-overload]
+            key = item.path, before[item.nodeid]  # chosen again it is another one
+            before[item.nodeid] += 1
+            if key not in found:
+                found[key] = self._collect_here(item)
+            replaced[item] = _real(item, found[key])
+        session.items[:] = [replaced.get(item, item) for item in session.items]
 
     def _collect_here(self, item: FarItem) -> Any:
         """Import a file after all; give its tests by their ids, or the report of the failure.

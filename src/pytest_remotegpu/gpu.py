@@ -19,6 +19,7 @@ __all__ = [
     "Given",
     "Shape",
     "bind",
+    "marker_name",
     "merge_arguments",
     "merge_marks",
     "parse_mark",
@@ -94,6 +95,14 @@ class Argument:
     wants: str
     accepts: Callable[[Any], bool]
     hint: Callable[[Any], str] = lambda _value: ""
+
+
+def marker_name(line: str) -> str:
+    """Give the name of a marker.
+
+    :param line: that registers it: the name, arguments in brackets, and a text behind a colon.
+    """
+    return line.partition(":")[0].partition("(")[0].strip()
 
 
 def words(type: str) -> frozenset[str]:

@@ -78,17 +78,19 @@ class FarFile(_Told, _Objectless, pytest.File):
     """One collector of a file; its tree comes when it is collected.
 
     :ivar number: its ordinal among those of the file. :ivar fetch: brings its tree.
-    :ivar grown: whether it has come.
+    :ivar grown: whether it has come. :ivar given: whether what it holds has been given away.
     """
 
     number = 0
     fetch: Callable[[FarFile], None]
     grown = False
+    given = False
 
     def collect(self) -> list[pytest.Item | pytest.Collector]:
-        """Give what is told now."""
-        if not self.grown:
+        """Give what is told now; other nodes each time, as any file does."""
+        if self.given or not self.grown:
             self.fetch(self)
+        self.given = True
         return super().collect()
 
 
@@ -217,7 +219,10 @@ def grow(file: FarFile, tree: nodes.Tree) -> list[Any]:
     """
     marks = [_mark(mark) for mark in tree.marks]
     made: list[Any] = [file]
-    _equip(file, tree.nodes[0], marks)
+    if file.grown:
+        file.children = []
+    else:
+        _equip(file, tree.nodes[0], marks)
     for node in tree.nodes[1:]:
         parent = made[node.parent]
         _check_id(from_text(node.nodeid), file)

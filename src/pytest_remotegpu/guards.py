@@ -40,9 +40,9 @@ SPELT_OUT: Final = frozenset({ENVIRONMENT, CACHE, SECRET})
 _VERSION_CONTROL: Final = frozenset({".git", ".hg", ".svn", ".jj", ".bzr"})
 _CACHES: Final = frozenset(
     {
-        *("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache"),
-        *(".pytype", ".ipynb_checkpoints", ".hypothesis", ".tox", ".nox", ".eggs"),
-        *("node_modules", ".ds_store"),
+        *("__pycache__", ".pytest_cache", ".remotegpu", ".mypy_cache", ".ruff_cache"),
+        *(".import_linter_cache", ".pytype", ".ipynb_checkpoints", ".hypothesis", ".tox"),
+        *(".nox", ".eggs", "node_modules", ".ds_store"),
     }
 )
 _SECRET_FOLDERS: Final = frozenset(

@@ -18,7 +18,7 @@ import pytest
 
 from pytest_remotegpu import cards, gpu
 from pytest_remotegpu.errors import MarkerError, UsageError
-from pytest_remotegpu.outputs import clear, folder_name, in_the_way
+from pytest_remotegpu.outputs import OWN, clear, folder_name, in_the_way, make
 from pytest_remotegpu.selection import own_marker, runs_nothing, shape_of
 from pytest_remotegpu.summary import RunSummary
 
@@ -240,13 +240,18 @@ def _shape(item: pytest.Item, *, required: bool) -> gpu.Shape | None:
 
 
 def artifacts_root(config: pytest.Config, given: str | None) -> Path:
-    """Name the folder for artifacts: the one that was asked for, else one in pytest's cache."""
+    """Name the folder for artifacts: the one that was asked for, else one in pytest's cache.
+
+    Where there is none, as with ``-p no:cacheprovider``, it is one beside that: a later session
+    would take a folder that pytest has not made for its cache, without what keeps that out of
+    version control.
+    """
     if given:
         return Path(config.invocation_params.dir, given)
     cache = getattr(config, "cache", None)
-    folder = config.rootpath / ".pytest_cache" / "remotegpu"
+    folder = config.rootpath / OWN
     if cache is not None:
-        with contextlib.suppress(OSError):  # whoever writes there will say why that fails
+        with contextlib.suppress(OSError):
             folder = cache.mkdir("remotegpu")
     return folder / "artifacts"
 
@@ -288,7 +293,7 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
         folder = root / folder_name(request.node.nodeid)
         _in_place(request.config).kept.append(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make(folder)
     except OSError as error:
         pytest.fail(f"there can be no artifacts_dir: {error}", pytrace=False)
     return folder

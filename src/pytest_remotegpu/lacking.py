@@ -30,6 +30,7 @@ __all__ = [
     "outside",
     "packages",
     "requirement_for",
+    "why_not_here",
 ]
 
 PATH: Final = re.compile(r"[!-~ ]{1,400}", re.ASCII)
@@ -108,6 +109,36 @@ def in_words(
 def has_module(module: str, folders: Iterable[str]) -> bool:
     """Say whether one of these folders of the import path has a module."""
     return any(os.path.exists(path) for path in missing.paths_of(module, folders))  # noqa: PTH110 -- texts
+
+
+def why_not_here(error: BaseException, folders: Iterable[str]) -> str:
+    """Say which import explains an error that another machine may not have; empty where none does.
+
+    What the project itself has, and what is missing from a package that is here, explains nothing.
+
+    :param error: whose causes are looked at, too. :param folders: where the project's modules are.
+    """
+    known = list(folders)
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        if isinstance(link, ImportError) and _is_foreign(link, known):
+            return str(link).partition("\n")[0]
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return ""
+
+
+def _is_foreign(error: ImportError, folders: Iterable[str]) -> bool:
+    """Say whether an import failed for what is not here; one that code has raised by hand did."""
+    if error.name is None:
+        return True
+    if has_module(error.name.partition(".")[0], folders):
+        return False
+    missing_one = isinstance(error, ModuleNotFoundError)
+    of = error.name.rpartition(".")[0] if missing_one else error.name
+    # a namespace has no file: other packages add to it
+    return getattr(sys.modules.get(of), "__file__", None) is None
 
 
 def requirement_for(module: str) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Any, Final
@@ -112,8 +112,9 @@ class Outfit:
                     'the methods of its image give, such as image.apt_install("git")'
                 )
             read, given = self.check(), given or image
-            rented = (f"{what}, which is in no cost that is shown here" for what in _rented(given))
-            notes = (*read.notes, *given.notes, *rented)
+            rented = recipes.rents(given.steps)
+            costs = (f"{what}, which is in no cost that is shown here" for what in rented)
+            notes = (*read.notes, *given.notes, *costs)
             self._whole = replace(read, steps=given.steps, notes=notes)
         return self._whole
 
@@ -146,19 +147,11 @@ class Outfit:
         """Say how the recipe differs from the one that was used last.
 
         :param provider: by name. :param more: what else its environments depend on, by name.
-        :raises UsageError: where making it anew rents a card, and the user has set a limit to the
-            cost, which nothing here could keep then.
         """
         from pytest_remotegpu import recipe as recipes  # noqa: PLC0415 -- see the top
 
-        recipe = self.recipe()
-        reasons = recipes.why(self._kept().get(provider), recipes.to_plain(recipe, more))
-        for what in _rented(recipe) if reasons and self._settings.max_cost else ():
-            raise UsageError(
-                f"{what}, which --remote-max-cost can't limit; leave out gpu=, or build once "
-                "without that option"
-            )
-        return reasons
+        now = recipes.to_plain(self.recipe(), more)
+        return recipes.why(self._kept().get(provider), now)
 
     def keep(self, provider: str, more: Mapping[str, str]) -> None:
         """Remember the recipe as one whose environment is there."""
@@ -200,10 +193,3 @@ class Outfit:
             f"{more}; where tests need them, add them to what remotegpu_requirements names"
         )
         return (note,)
-
-
-def _rented(image: recipes.Image | recipes.Recipe) -> Iterator[str]:
-    """Say of each step that it rents a card, which nothing here can count."""
-    for step in image.steps:
-        if card := step.kwargs.get("gpu"):
-            yield f"{HOOK}: {step.method} has gpu={card!r}, so building the image rents a GPU"

@@ -20,8 +20,10 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["Artifacts", "clear", "folder_name", "in_the_way", "safe_parts", "shown"]
+__all__ = ["OWN", "Artifacts", "clear", "folder_name", "in_the_way", "make", "safe_parts", "shown"]
 
+OWN: Final = ".remotegpu"
+"""The folder in a project's own for what pytest's cache would have, where there is none."""
 LEAST: Final = 128
 SLACK: Final = 2**16
 """Empty pieces are not free either: each counts for so many bytes, beyond so many for them all."""
@@ -219,7 +221,7 @@ class Artifacts:
         """Make the place where a file's pieces are put together."""
         folder = self.root / folder_name(nodeid)
         with self._minding():
-            folder.mkdir(parents=True, exist_ok=True)
+            make(folder)
             return _made_below(folder, folder / name)
         return None
 
@@ -283,6 +285,18 @@ def _made_below(folder: Path, target: Path) -> Path:
 
 def _why(error: OSError) -> str:
     return error.strerror or str(error)
+
+
+def make(folder: Path) -> None:
+    """Make the folder of a test; :data:`OWN` above it is made as pytest makes its cache.
+
+    :raises OSError: where it can't be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    home = folder.parent.parent
+    if home.name == OWN:
+        with contextlib.suppress(FileExistsError), Path(home, ".gitignore").open("x") as file:
+            file.write("# Made by pytest-remotegpu.\n*\n")
 
 
 def in_the_way(root: Path) -> Path | None:

@@ -209,15 +209,11 @@ def _forget_value(known: Any, args: list[str]) -> None:
     """
     paths = getattr(known, "file_or_dir", None)
     for word, value in itertools.pairwise(map(str, args)):
-        if word == "--remote" and paths and value in paths and not _is_path(value):
-            paths.remove(value)
+        if word == "--remote" and paths and value in paths:
+            from pytest_remotegpu import conftests
 
-
-def _is_path(argument: str) -> bool:
-    try:
-        return Path(argument.partition("::")[0]).exists()
-    except (OSError, ValueError):  # too long for a name, or with a character that none has
-        return False
+            if not conftests.is_path(value):
+                paths.remove(value)
 
 
 def _is_taken(parser: pytest.Parser, args: list[str], option: str, metavar: str | None) -> bool:

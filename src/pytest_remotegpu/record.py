@@ -224,24 +224,29 @@ def _worker(worker: WorkerCost) -> dict[str, Any]:
 # ---------------------------------------------------------------- the file
 
 
-def place(base: Path, given: str) -> Path:
+def place(base: Path, given: str, *, makes: bool = True) -> Path:
     """Name the file that is meant, and see that it can be written, before anything runs.
 
-    Makes the folders for it.
+    Makes the folders for it, as pytest does for the file of ``--junit-xml``.
 
     :param base: where relative paths begin. :param given: what the user wrote.
+    :param makes: not where nothing will be written: then no folder is made, nor tried.
     :raises UsageError: where it can't.
     """
     what = f"--remote-json={given!r} can't be written"
+    names_folder = given.endswith(tuple(filter(None, (os.sep, os.altsep))))
     try:
         path = Path(base, Path(given).expanduser()).resolve()
         there = os.path.lexists(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        if makes and not names_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"{what}: {why}; name a file in a folder that can be written") from None
+    if names_folder and not there:
+        raise UsageError(f"{what}: that names a folder; name a file, such as {given}run.json")
     if there and not path.is_file():
         raise UsageError(f"{what}: {str(path)!r} is there and is no file; name another")
     return path

@@ -43,7 +43,8 @@ class Recorder:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config = config
         self._settings = settings
-        self._path = record.place(config.invocation_params.dir, str(settings.json))
+        base, given = config.invocation_params.dir, str(settings.json)
+        self._path = record.place(base, given, makes=not self._idle)
         self._each = config.getoption("dist", "no") == "each"
         self._tests: dict[str, Entry] = {}
         self._began = time.time()

@@ -48,8 +48,7 @@ def own_marker(lines: Iterable[str]) -> bool:
 
     :param lines: the ini value ``markers``.
     """
-    names = (line.partition(":")[0].partition("(")[0].strip() for line in lines if line != OWN_LINE)
-    return gpu.MARK in names
+    return any(gpu.marker_name(line) == gpu.MARK for line in lines if line != OWN_LINE)
 
 
 Mark = tuple[tuple[Any, ...], Mapping[str, Any]]

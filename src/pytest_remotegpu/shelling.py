@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import command
-from pytest_remotegpu.commanding import INTERRUPTED, Streams, arguments
+from pytest_remotegpu.commanding import INTERRUPTED, Streams, arguments, put
 from pytest_remotegpu.config import split_spec
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.holding import ALONE, END, MARK
@@ -120,7 +120,7 @@ class Shell(Streams):
         self._thread.start()
 
     def _say(self, text: str) -> None:
-        os.write(self._copies[2], f"remotegpu: {text}\n".encode())
+        put(self._copies[2], f"remotegpu: {text}\n".encode())
 
     def _sit(self, words: list[str]) -> None:
         """Wait for the shell; a session that does not hear of its end is ended."""
@@ -129,7 +129,8 @@ class Shell(Streams):
             self._child = subprocess.Popen(words, **streams)  # type: ignore[call-overload]
             self._left = self._child.wait()
         except OSError as error:
-            self._say(f"{words[0]} can't be started: {error.strerror}")
+            self._left = 127 if isinstance(error, FileNotFoundError) else 126  # as shells have it
+            self._say(f"{words[0]} can't be started: {error.strerror}; there was no shell")
         if words[-1] == ALONE:
             _tell(Path(words[-2]).parent / END)
         if not self._over.wait(PATIENCE):

@@ -11,10 +11,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from pytest_remotegpu import cost
-from pytest_remotegpu.backends.base import Backend, Prices
+from pytest_remotegpu.backends.base import Backend, Price, Prices
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Worker
 from pytest_remotegpu.cost import Bill, Rate, WorkerCost
@@ -31,6 +32,9 @@ ENDING: Final = 8.0
 SHORTEST: Final = 0.02
 LONGEST: Final = 1.0
 """Seconds between two looks of the thread that minds the cap."""
+EVERY: Final = 10.0
+"""Seconds after which a backend is asked again what its workers cost, if not sooner: once the first
+test of one begins, and at the end."""
 
 
 def rate_of(backend: Backend, prices: Mapping[str, float], shape: Shape) -> Rate | None:
@@ -40,13 +44,64 @@ def rate_of(backend: Backend, prices: Mapping[str, float], shape: Shape) -> Rate
     """
     price = None
     with contextlib.suppress(FarSideError):  # then it is not known
-        price = backend.price(shape) if isinstance(backend, Prices) else None
+        price = _ask(backend, shape)
+    return _rate(backend, prices, shape, price)
+
+
+def _ask(backend: Backend, shape: Shape) -> Price | None:
+    return backend.price(shape) if isinstance(backend, Prices) else None
+
+
+def _rate(
+    backend: Backend, prices: Mapping[str, float], shape: Shape, price: Price | None
+) -> Rate | None:
     if price is None or not (_is_amount(price.after) and _is_amount(price.ending)):
         return cost.find_rate(backend.name, shape, prices, None)
     asked, times = None, {"after": price.after, "ending": price.ending}
     if price.usd_per_hour is not None and _is_amount(price.usd_per_hour):
         asked = Rate(price.usd_per_hour, price.date, price.source, **times)
     return cost.find_rate(backend.name, shape, prices, asked, **times)
+
+
+class Rates:
+    """What workers cost, by shape, as a backend has last known it: asked for now and then."""
+
+    def __init__(
+        self, backend: Backend, prices: Mapping[str, float], clock: Callable[[], float]
+    ) -> None:
+        self._backend, self._prices, self._clock = backend, prices, clock
+        self._known: dict[Shape, Rate] = {}
+        self._asked: dict[Shape, float] = {}
+
+    def learn(self, rates: Mapping[Shape, Rate | None]) -> None:
+        """Take over what was known before."""
+        self._known |= {shape: rate for shape, rate in rates.items() if rate is not None}
+
+    def of(self, shape: Shape, *, anew: bool = False) -> Rate | None:
+        """Give the rate of a shape; ``None`` where nobody has known one yet.
+
+        What was known holds where the backend can't be asked now, or knows none any more: no worker
+        is free because somebody was away.
+
+        :param anew: whether to ask the backend, which may have learned of another price, although
+            that was done a moment ago.
+        """
+        now = self._clock()
+        if anew or now - self._asked.get(shape, -math.inf) >= EVERY:
+            self._asked[shape] = now
+            self._look(shape)
+        return self._known.get(shape)
+
+    def _look(self, shape: Shape) -> None:
+        try:
+            price = _ask(self._backend, shape)
+        except FarSideError:
+            if shape in self._known:
+                return
+            price = None
+        found = _rate(self._backend, self._prices, shape, price)
+        if found is not None:
+            self._known[shape] = found
 
 
 def _tail(rate: Rate) -> float:
@@ -64,14 +119,16 @@ def forecast(backend: Backend, settings: Settings, workers: Mapping[Shape, int])
     :param workers: how many there may be at once, by shape.
     :raises UsageError: where that is more than the cap, or a cap is given and nobody knows.
     """
-    return cost.forecast(
+    rates = {shape: rate_of(backend, settings.prices, shape) for shape in workers}
+    found = cost.forecast(
         workers,
-        {shape: rate_of(backend, settings.prices, shape) for shape in workers},
+        rates,
         seconds=settings.run_timeout or getattr(backend, "run_limit", 0.0),
         most=settings.max_cost,
         least=ENDING,
         rents=isinstance(backend, Prices),
     )
+    return replace(found, rates=rates)
 
 
 class Spending:
@@ -99,7 +156,7 @@ class Spending:
     ) -> None:
         self._clock = clock
         self._backend = backend
-        self._prices = settings.prices
+        self._rates = Rates(backend, settings.prices, clock)
         self._most = settings.max_cost
         self._processes = max(processes, 1)
         self._share = settings.max_cost / self._processes
@@ -119,6 +176,11 @@ class Spending:
 
     # what happens
 
+    def expect(self, said: cost.Forecast) -> None:
+        """Take note of the most that all processes were said to cost, and at which rates."""
+        self.worst = said.worst
+        self._rates.learn(said.rates)
+
     def count(self, controller: Controller) -> None:
         """Begin to count the workers of a controller, and let it have none that is too dear."""
         self._controller = controller
@@ -130,7 +192,7 @@ class Spending:
         :param shapes: of which each may have had a worker at a time.
         :param seconds: for which they were there in all. :param ends: how many they were.
         """
-        rates = [rate for rate in map(self._rate, shapes) if rate is not None]
+        rates = [rate for rate in map(self._rates.of, shapes) if rate is not None]
         self._earlier = sum(rate.usd(seconds + ends * _tail(rate)) for rate in rates)
         self.gone = seconds + ends * max(map(_tail, rates), default=0.0)
 
@@ -169,6 +231,8 @@ class Spending:
             self._running[shipped] = at
             bill = self._bill(shipped.worker)
             if bill is not None:
+                if bill.first is None:
+                    bill.rate = self._rates.of(bill.shape, anew=True)
                 bill.begin(at)
                 bill.gpu = shipped.gpu
 
@@ -210,7 +274,7 @@ class Spending:
             last: dict[str, Bill] = {}
             for worker in self._workers():
                 bill = self._known(worker)
-                bill.rate = self._rate(bill.shape)
+                bill.rate = self._rates.of(bill.shape)
                 bill.ended = worker.ended
                 rental = worker.rental
                 bill.since = worker.started
@@ -227,13 +291,9 @@ class Spending:
 
     def _known(self, worker: Worker) -> Bill:
         if worker.name not in self._bills:
-            rate = self._rate(worker.shape)
+            rate = self._rates.of(worker.shape)
             self._bills[worker.name] = Bill(worker.name, worker.shape, rate, worker.started)
         return self._bills[worker.name]
-
-    def _rate(self, shape: Shape) -> Rate | None:
-        """Give what is known by now: a backend may learn a price while the session runs."""
-        return rate_of(self._backend, self._prices, shape)
 
     def _spent(self, now: float) -> tuple[float, float, bool]:
         """Give what was spent so far, endings included, and what a further second costs.
@@ -276,7 +336,7 @@ class Spending:
 
         It has to be paid for to its end, beside all that is paid for already.
         """
-        rate = self._rate(shape)
+        rate = self._rates.of(shape)
         if self._reached or rate is None:
             return self._reached
         spent = self._spent(self._clock())[0] + rate.usd(_tail(rate))
@@ -317,6 +377,8 @@ class Spending:
         """Let the cap be, and make the final bills."""
         self._over.set()
         now = self._clock()
+        for shape in {bill.shape for bill in self._up_to_date()}:
+            self._rates.of(shape, anew=True)
         return [bill.close(now, self._began) for bill in self._up_to_date()]
 
     def conclude(self, summary: RunSummary) -> None:

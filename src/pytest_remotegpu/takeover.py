@@ -75,6 +75,7 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
         wanted=outfit,
         prices=settings.prices,
         quiet=config.get_verbosity() < 0,
+        capped=bool(settings.max_cost),
     )
 
 

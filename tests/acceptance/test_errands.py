@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,37 @@ def test_what_it_costs(pytester: pytest.Pytester, service: LoopbackModal) -> Non
     assert document["cost"]["total"] >= test["cost_usd"]
 
 
+@pytest.mark.parametrize("both", [False, True], ids=["stdout", "stdout and stderr"])
+def test_a_pipe_that_does_not_block(pytester: pytest.Pytester, *, both: bool) -> None:
+    """As a parent makes it that reads when it likes: all of it comes, and nothing is cut off."""
+    pytester.makepyfile(says='print("x" * 2**17 + "end")\nimport sys\nsys.exit(3)\n')
+    pytester.makeconftest("""
+        def pytest_terminal_summary(terminalreporter):
+            for _ in range(4000):
+                terminalreporter.write_line("y" * 49)
+    """)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    process = subprocess.Popen(
+        line("run", CPU, "--", "python", "says.py"),
+        stdout=writer,
+        stderr=writer if both else subprocess.DEVNULL,
+    )
+    assert until(lambda: not select.select([], [writer], [], 0)[1])  # it is full
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    os.close(writer)
+    said = b""
+    while data := os.read(reader, 512):
+        said += data
+        time.sleep(0.002)  # slower than it is written
+    os.close(reader)
+    assert process.wait(60) == 3, said[-2000:]
+    assert b"x" * 2**17 + b"end\n" in said
+    assert said.count(b"y" * 49 + b"\n") == 4000 * both
+    assert b"Traceback" not in said
+
+
 # a shell
 
 SITS = b"""
@@ -389,6 +421,24 @@ def test_a_shell_ends_with_its_session(
     os.close(typing)
     assert process.returncode == 125, err.decode()
     assert b"4 s" in err
+
+
+@pytest.mark.parametrize(("program", "status"), [("/nowhere/sh", 127), ("/", 126)])
+def test_a_shell_that_can_not_be_started(
+    pytester: pytest.Pytester, program: str, status: int
+) -> None:
+    assert pytester.path.is_dir()
+    code = f"""if True:
+        import sys
+        from pytest_remotegpu import cli, shelling
+        shelling.way_in = lambda spec, terminal: lambda script, _: [{program!r}, script, "alone"]
+        sys.exit(cli.main())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code, "shell", CPU], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == status, done.stderr.decode()
+    assert f"remotegpu: {program} can't be started: ".encode() in done.stderr
 
 
 def test_a_far_side_without_a_terminal(pytester: pytest.Pytester) -> None:

@@ -19,6 +19,7 @@ CONFTEST = """
     def pytest_addoption(parser):
         parser.addoption("--mode", default="slow")
         parser.addoption("--site", required=True)
+        parser.addoption("--brief", action="store_true")
         parser.addini("answer", "an ini value", default="0")
 
     def pytest_configure(config):
@@ -49,6 +50,13 @@ TESTS = """
         assert pytestconfig.getini("answer") == "43"
         assert "REMOTEGPU_WORKER" in os.environ
 """
+FAILING_CLASS = """
+import pytest
+
+class TestIn:
+    @pytest.mark.parametrize("value", [1])
+    def test_in(self): pass
+"""
 OPTIONS = ("--mode", "fast", "--site=lab", "-o", "answer=43", "--strict-markers")
 
 
@@ -73,12 +81,13 @@ def test_their_hooks_have_their_say_there(project: pytest.Pytester) -> None:
         run(project, *FAR, *OPTIONS, *options).assert_outcomes(passed=number, deselected=4 - number)
 
 
-@pytest.mark.xfail(
-    pytest.version_tuple < (9,), reason="pytest 8 gets the whole file for two ids of it"
-)
-def test_ids_choose_among_them(project: pytest.Pytester) -> None:
-    chosen = run(project, *FAR, *OPTIONS, "test_it.py::test_card", "test_it.py::test_ini", "-v")
-    chosen.assert_outcomes(passed=2)
+@pytest.mark.parametrize("names", [["card", "ini"], ["night"], ["ini", "night", "ini"]])
+@pytest.mark.parametrize("first", [True, False])
+def test_ids_choose_among_them(project: pytest.Pytester, names: list[str], *, first: bool) -> None:
+    """Whether options that only that side knows stand before them or behind."""
+    chosen = [f"test_it.py::test_{name}" for name in names]
+    words = [*chosen, *OPTIONS] if first else [*OPTIONS, *chosen]
+    run(project, *FAR, *words, "-v").assert_outcomes(passed=len(set(names)))
 
 
 def test_all_processes_of_xdist_leave_them_alone(project: pytest.Pytester) -> None:
@@ -118,6 +127,61 @@ def test_one_that_fails_there(project: pytest.Pytester) -> None:
     result = run(project, *FAR, *OPTIONS)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "ValueError: root" in said(result)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "place"),
+    [
+        ("raise ValueError('no luck')", "ValueError: no luck", "build/test_odd.py"),
+        (FAILING_CLASS, "function uses no argument 'value'", "build/test_odd.py::TestIn"),
+        ("def test(): pass", "this side did not come to that file", "build/test_odd.py"),
+    ],
+    ids=["fails", "class", "tests"],
+)
+def test_what_only_that_side_comes_to(
+    pytester: pytest.Pytester, source: str, error: str, place: str
+) -> None:
+    """A hook there goes into a folder that this side leaves out: nothing of it goes missing."""
+    pytester.makeconftest("""
+        def pytest_ignore_collect(collection_path):
+            return False if collection_path.name == "build" else None
+    """)
+    folder = pytester.mkdir("build")
+    (folder / "test_odd.py").write_text(source)
+    pytester.makepyfile("def test_plain(): pass")
+    result = run(pytester, *FAR)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.assert_outcomes(errors=1)
+    assert error in said(result)
+    assert f"ERROR {place}" in said(result)
+
+
+@pytest.mark.parametrize(
+    ("path", "others"),
+    [("tesst", []), ("sub/tesst", ["test_it.py"]), ("test_itt.py", []), ("test_itt.py::test", [])],
+)
+def test_a_mistyped_path_is_no_value_of_an_option(
+    project: pytest.Pytester, path: str, others: list[str]
+) -> None:
+    """Behind an option that has none: nothing runs, and the message is pytest's own."""
+    result = run(project, *FAR, *others, "-o", "answer=43", "--mode=a", "--site=b", "--brief", path)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"file or directory not found: {path}" in said(result)
+    result.assert_outcomes()
+
+
+def test_values_of_all_kinds(project: pytest.Pytester) -> None:
+    """A very long one, a URL, and one with white space in it are no paths, and no crash."""
+    for value in ("x" * 5000, "http://lab/site", "a\tb"):
+        words = ("--brief", "--site", value, "--mode", "fast", "-o", "answer=43", "test_it.py")
+        run(project, *FAR, *words).assert_outcomes(passed=3, deselected=1)
+
+
+def test_files_without_failures_are_no_missing_ones(pytester: pytest.Pytester) -> None:
+    """With ``--lf`` pytest does not come to the tests of some."""
+    pytester.makepyfile(test_bad="def test_bad(): assert 0", test_good="def test_good(): pass")
+    run(pytester, *FAR).assert_outcomes(passed=1, failed=1)
+    run(pytester, *FAR, "--lf").assert_outcomes(failed=1)
 
 
 def test_an_option_that_nobody_knows(project: pytest.Pytester) -> None:

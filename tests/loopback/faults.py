@@ -60,6 +60,7 @@ class Faults:
     failures: list[tuple[str, str]] = field(default_factory=list)  # of inputs: status, text
     refusals: list[Refusal] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
+    answers_lost: dict[str, set[str]] = field(default_factory=dict)  # by RPC the requests taken
     _changed: Signal = field(default_factory=Signal)
     _closing: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,6 +73,10 @@ class Faults:
         """Answer the next calls of an RPC (`"*"`: of any) with an error."""
         with self._lock:
             self.refusals.append(Refusal(method, status, message, times))
+
+    def lose_answers(self, method: str) -> None:
+        """Take each request of an RPC, and answer it, and its repetitions, with an error."""
+        self.answers_lost[method] = set()
 
     def lose(self, *, after: When = 0, times: int = 1) -> None:
         """Kill a container once it has sent `after` chunks.
@@ -133,6 +138,17 @@ class Faults:
                 if rule.method in {method, "*"} and rule.times != 0:
                     rule.times = None if rule.times is None else rule.times - 1
                     raise GRPCError(rule.status, rule.message)
+
+    def loses_answer(self, method: str) -> bool:
+        """Tell whether what is answered to this request never gets to who asks."""
+        return method in self.answers_lost
+
+    def takes(self, method: str, caller: Caller) -> bool:
+        """Tell whether a request whose answer is lost has not come before."""
+        taken, key = self.answers_lost[method], caller.metadata["x-idempotency-key"]
+        is_new = key not in taken
+        taken.add(key)
+        return is_new
 
     def _check_token(self, caller: Caller) -> None:
         sent = caller.metadata.get("x-modal-token-id"), caller.metadata.get("x-modal-token-secret")

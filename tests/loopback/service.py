@@ -128,6 +128,7 @@ class LoopbackModal:
         self._scheduler.plane = self._with_input_plane
         gate = self._gate
         gate.check, gate.delays = self.faults.check, self.faults.delay_of
+        gate.loses_answer, gate.takes = self.faults.loses_answer, self.faults.takes
         calls = Calls(self.world, self._scheduler, self.faults)
         worker = Worker(self.world, self._scheduler, self.faults)
         self._switchboard = Switchboard(

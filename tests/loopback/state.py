@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import secrets
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -141,10 +142,11 @@ class World:
     names: dict[tuple[str, str, str], str] = field(default_factory=dict)  # (kind, env, name) to id
     changed: dict[str, Signal] = field(default_factory=lambda: defaultdict(Signal))
     _count: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    _mark: str = field(default_factory=lambda: secrets.token_hex(4))
 
     def id(self, prefix: str) -> str:
-        """Name something new."""
-        return f"{prefix}-{next(self._count):022d}"
+        """Name something new, as no other service on this host does, which may run beside it."""
+        return f"{prefix}-{self._mark}{next(self._count):014d}"
 
     def app_named(self, name: str, environment: str) -> App | None:
         """Find the deployed app of that name."""

@@ -70,6 +70,8 @@ class Gate:
 
     check: Callable[[str, Caller], None] = lambda _method, _caller: None
     delays: Callable[[str], float] = lambda _method: 0.0
+    loses_answer: Callable[[str], bool] = lambda _method: False
+    takes: Callable[[str, Caller], bool] = lambda _method, _caller: True
     before: Callable[[str, Message, Caller], None] = lambda _method, _request, _caller: None
     records: list[Record] = field(default_factory=list)
     bugs: list[Exception] = field(default_factory=list)  # of the service itself
@@ -108,6 +110,8 @@ class Switchboard:
             if handler is None:
                 raise GRPCError(Status.UNIMPLEMENTED, f"the loopback service has no {name}")
             try:
+                if self._gate.loses_answer(name):
+                    await self._lose_answer(name, handler, request, caller)
                 await _answer(stream, handler(request, caller))
             except (GRPCError, StreamTerminatedError):
                 raise
@@ -117,6 +121,13 @@ class Switchboard:
                 raise GRPCError(Status.DATA_LOSS, f"loopback service: {error!r}") from error
 
         return method
+
+    async def _lose_answer(
+        self, name: str, handler: Callable[..., Any], request: Message, caller: Caller
+    ) -> None:
+        if self._gate.takes(name, caller):
+            await handler(request, caller)
+        raise GRPCError(Status.UNAVAILABLE, "the answer is lost")
 
     async def _pass_gate(self, name: str, request: Message, caller: Caller) -> None:
         self._gate.records.append(Record(name, request, caller))

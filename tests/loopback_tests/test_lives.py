@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -29,6 +29,19 @@ def running(stand: Stand, text: bytes) -> Any:
     containers = stand.service.containers
     stand.service.wait_until(lambda: bool(containers) and text in containers[-1].log)
     return containers[-1]
+
+
+def test_services_beside_each_other_name_their_containers_differently(
+    start: Callable[..., Stand],
+) -> None:
+    """By these names tests tell the processes of theirs from those of others on the host."""
+    names = set()
+    for _ in range(2):
+        stand = start()
+        [add] = stand.deploy("add")
+        assert add.remote(1, 1) == 2
+        names.add(stand.service.containers[0].id)
+    assert len(names) == 2
 
 
 # ---------------------------------------------------------------- cancellation and time-outs

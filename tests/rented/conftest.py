@@ -29,9 +29,11 @@ def service(
 ) -> Iterator[LoopbackModal]:
     """Have a service, and a client that finds it; the parameter asks for the input plane.
 
-    Sessions are those of a desk: under ``CI``, or with ``--remote-fresh``, no container would stay.
+    Sessions are those of a desk: under ``CI``, or with ``--remote-fresh``, no container would stay,
+    and under a hash seed, such as tox gives, none that is warm would be of use.
     """
     monkeypatch.delenv("CI")
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     plane = getattr(request, "param", False)
     with LoopbackModal(tmp_path / "modal", input_plane=plane) as found:
         for name, value in found.environ.items():

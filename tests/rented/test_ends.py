@@ -132,6 +132,80 @@ def test_a_call_that_no_container_took(
     assert (data["cost"]["total"] > 0) == (refused == "cancellation")
 
 
+@pytest.mark.parametrize("service", [False, True], ids=["control", "input"], indirect=True)
+def test_a_call_whose_answer_was_lost(
+    pytester: pytest.Pytester, service: LoopbackModal, request: pytest.FixtureRequest
+) -> None:
+    """The service has it, under an id that nobody knows: none can begin it, and nobody says $0."""
+    service.faults.no_capacity = {"T4"}
+    plane = request.node.callspec.params["service"]
+    service.faults.lose_answers("AttemptStart" if plane else "FunctionMap")
+    ran = pytester.path / "ran"
+    pytester.makepyfile(f"""
+        import pathlib, pytest
+
+        @pytest.mark.gpu
+        def test_one(): pathlib.Path({str(ran)!r}).touch()
+    """)
+    result = run(pytester, T4, "--remote-json=run.json")
+    result.assert_outcomes(errors=1)
+    text = said(result)
+    assert "Modal's service does not answer as it should (the answer is lost)" in text
+    assert "left running: a machine may still start or be at work" in text
+    data = json.loads(pytester.path.joinpath("run.json").read_text())
+    assert data["cost"]["total"] > 0
+    assert [left["confirmed"] for left in data["left_running"]] == [False]
+    assert len(service.calls) == 1
+    service.faults.no_capacity = set()
+    service.wait_until(lambda: any(each.pid is not None for each in service.containers), 30)
+    service.wait_until(lambda: not service.running, 15)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [
+        (Status.FAILED_PRECONDITION, True),
+        (Status.INVALID_ARGUMENT, True),
+        (Status.NOT_FOUND, True),
+        (Status.PERMISSION_DENIED, True),
+        (Status.UNIMPLEMENTED, True),
+        (Status.DATA_LOSS, False),
+        (Status.INTERNAL, False),
+    ],
+    ids=lambda value: value.name if isinstance(value, Status) else "",
+)
+def test_a_call_that_was_refused(
+    pytester: pytest.Pytester, service: LoopbackModal, status: Status, *, refused: bool
+) -> None:
+    """It costs nothing; an error that does not say so may stand for one that was taken."""
+    service.faults.refuse("FunctionMap", status, "the reason", times=None)
+    pytester.makepyfile(ONE)
+    result = run(pytester, T4, "--remote-json=run.json")
+    text = said(result)
+    assert "the reason" in text
+    assert ("left running: nothing" in text) == refused, text
+    assert ("a machine may still start or be at work" in text) != refused, text
+    data = json.loads(pytester.path.joinpath("run.json").read_text())
+    assert (data["cost"]["total"] > 0) != refused
+
+
+def test_a_call_that_began_although_its_answer_was_lost(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    """It is told to stop, and paid for since it was asked for."""
+    service.faults.lose_answers("FunctionMap")
+    service.faults.slow = {"FunctionMap": 3.0}  # of each repetition: the container is there by then
+    pytester.makepyfile("import time, pytest\n\n@pytest.mark.gpu\ndef test_one(): time.sleep(60)\n")
+    result = run(pytester, T4, "--remote-json=run.json")
+    result.assert_outcomes(errors=1)
+    assert "left running: a machine may still start or be at work" in said(result)
+    data = json.loads(pytester.path.joinpath("run.json").read_text())
+    assert data["workers"][0]["start_seconds"] + data["workers"][0]["idle_seconds"] > 60 + 6
+    service.wait_until(lambda: all(each.output is not None for each in service.inputs), 20)
+    assert len(service.calls) == len(service.containers) == 1
+
+
 def test_a_preempted_container_is_not_there_and_the_one_after_it_is(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:

@@ -22,6 +22,8 @@ from session.running import run, said
 pytest.importorskip("modal")
 from loopback import LoopbackModal
 
+from .test_command import remotegpu
+
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
 )
@@ -232,24 +234,37 @@ def test_a_hook_adds_to_the_image_after_all_else(
 def test_a_card_that_building_rents_is_told_and_under_a_cap_refused(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:
+    """Where it would have to be built, whatever pytest's cache has kept of it."""
     pytester.makepyfile(TEST)
     pytester.makeconftest("""
         def pytest_remotegpu_modal_image(image):
             return image.run_commands("echo hook", gpu="T4")
     """)
     write_ini(pytester)
-    result = run(pytester, MODAL, "--remote-max-cost=5")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    capped = (MODAL, "--remote-max-cost=5")
     what = "run_commands has gpu='T4', so building the image rents a GPU"
-    result.stderr.fnmatch_lines(f"*{what}, which --remote-max-cost can't limit; leave out gpu=*")
-    assert not service.calls
+    refusal = f"{what}, which --remote-max-cost can't limit; leave out gpu=, or"
+
+    def refused(way: str, *more: str) -> None:
+        result = run(pytester, *capped, *more)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert f"{refusal} {way}" in said(result)
+        result.assert_outcomes()
+        assert not service.deploys
+
+    refused("build once without that option")
+    refused("leave out --remote-max-cost", "--remote-ephemeral")
     result = run(pytester, MODAL)
     result.assert_outcomes(passed=1)
     assert f"{what}, which is in no cost that is shown here" in said(result)
     # now it is built, as the refusal has advised
-    result = run(pytester, MODAL, "--remote-max-cost=5")
-    result.assert_outcomes(passed=1)
-    assert what not in said(result)
+    run(pytester, *capped).assert_outcomes(passed=1)
+    run(pytester, *capped, "-p", "no:cacheprovider").assert_outcomes(passed=1)
+    run(pytester, *capped, "--cache-clear").assert_outcomes(passed=1)
+    # and after the app has been taken away it is not, although the cache has it
+    remotegpu("stop", "--all")
+    service.deploys.clear()
+    refused("build once without that option")
 
 
 def test_a_folder_that_a_hook_copies_comes_without_its_secrets(

@@ -86,6 +86,60 @@ def test_a_look_rents_nothing(pytester: pytest.Pytester, service: LoopbackModal)
     assert service.containers == []
 
 
+LACKING = {
+    "package": ("import not_here.part", "No module named 'not_here'"),
+    "cause": (
+        "try: import not_here\nexcept ImportError: raise RuntimeError('no luck')",
+        "No module named 'not_here'",
+    ),
+    "by_hand": ("raise ImportError('needs a card')", "needs a card"),
+    "skip": ("import pytest\npytest.importorskip('not_here')", "could not import 'not_here'"),
+    "helper": ("import helper", "No module named 'not_here'"),
+}
+BROKEN = {
+    "syntax": ("def broken(:", "SyntaxError"),
+    "error": ("assert 1 == 2", "assert 1 == 2"),
+    "typo_of_the_projects": ("from folder import hlper", "cannot import name 'hlper'"),
+    "module_of_the_projects": ("import folder.hlper", "No module named 'folder.hlper'"),
+    "typo_of_a_package": ("from pytest import fixtur", "cannot import name 'fixtur'"),
+    "module_of_a_package": ("import pytest.fixtur", "No module named 'pytest.fixtur'"),
+    "helper": ("import broken", "SyntaxError"),
+}
+MARKED = "\nimport pytest\n@pytest.mark.gpu\ndef test(): pass"
+
+
+def _look(pytester: pytest.Pytester, *files: dict[str, tuple[str, str]]) -> str:
+    pytester.makepyfile(**{"folder/__init__": "", "helper": "import not_here", "broken": "def (:"})
+    sources = {f"test_{name}": source for each in files for name, (source, _) in each.items()}
+    pytester.makepyfile(**{name: f"{source}{MARKED}" for name, source in sources.items()})
+    result = run(pytester, *FAR, "--collect-only", "-q")
+    status = pytest.ExitCode
+    assert result.ret == (status.INTERRUPTED if BROKEN in files else status.NO_TESTS_COLLECTED)
+    return said(result)
+
+
+def test_a_look_says_what_only_another_machine_can_import(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    text = _look(pytester, LACKING)
+    for name, (_, why) in LACKING.items():
+        [line] = [line for line in text.splitlines() if f"not collected: test_{name}.py" in line]
+        assert why in line
+    assert service.containers == []
+
+
+def test_a_look_is_red_for_what_no_machine_can_import(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    """Nobody takes a mistake for a package that is not here."""
+    text = _look(pytester, BROKEN)
+    assert "not collected" not in text
+    for name, (_, why) in BROKEN.items():
+        assert f"ERROR test_{name}.py" in text
+        assert why in text
+    assert service.containers == []
+
+
 def test_a_cap_that_is_too_low_rents_nothing(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:

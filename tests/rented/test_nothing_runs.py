@@ -86,3 +86,14 @@ def test_fixtures_that_are_set_up_need_a_container(
     assert len(service.containers) == 1
     assert (project.path / "set-up").exists()
     assert not (project.path / "ran").exists()
+
+
+@pytest.mark.parametrize("place", [".", "new/", "/proc/run.json"])
+def test_a_record_that_can_not_be_written_is_refused_before_the_service_is_asked(
+    project: pytest.Pytester, service: LoopbackModal, place: str
+) -> None:
+    result = run(project, T4, f"--remote-json={place}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"--remote-json={place!r} can't be written: " in said(result)
+    assert not service.requests
+    assert not (project.path / "new").exists()

@@ -15,7 +15,7 @@ FAR = ("--remote=modal:T4", "-o", "remotegpu_collect=far")
 TEST = """
     import json, os, pathlib, pytest
     import helper
-    assert "MODAL_TASK_ID" in os.environ
+    if "MODAL_TASK_ID" not in os.environ: raise ImportError("needs a container")
 
     HERE = pathlib.Path(__file__).parent
 
@@ -48,7 +48,7 @@ def project(pytester: pytest.Pytester, service: LoopbackModal) -> LoopbackModal:
 
 OTHER = """
     import os, pytest
-    assert "MODAL_TASK_ID" in os.environ
+    if "MODAL_TASK_ID" not in os.environ: raise ImportError("needs a container")
     @pytest.mark.gpu
     def test_other(): pass
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
@@ -72,6 +73,28 @@ def test_each_counts(
     assert refused.ret == 4
     assert "over the limit of 10 B" in said(refused)
     assert len(service.calls) == 1
+
+
+@pytest.mark.parametrize("seed", ["", "1234"])
+@pytest.mark.usefixtures("service")
+def test_a_hash_seed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
+    """It counts in a container, too; what was imported ahead without it is then not there."""
+    pytester.makeini("[pytest]\nremotegpu_preload = wave\n")
+    pytester.makepyfile(f"""
+        import sys, pytest
+
+        @pytest.mark.gpu
+        def test_one():
+            assert ("wave" in sys.modules) == (not {seed!r})
+            pytest.skip(str(hash("seed")))
+    """)
+    if seed:
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+    command = [sys.executable, "-c", "print(hash('seed'))"]
+    here = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    text = said(run(pytester, T4, "-rs"))
+    assert "1 skipped" in text
+    assert (f": {here}" in text) == bool(seed)
 
 
 @pytest.mark.usefixtures("service")

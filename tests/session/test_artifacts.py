@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -184,6 +185,38 @@ def test_without_a_folder_they_are_in_the_cache(pytester: pytest.Pytester) -> No
     assert said(result).count("artifacts: ") == 1
 
 
+@pytest.mark.parametrize("first", [(CPU,), (), ("-n1", CPU)], ids=["far", "here", "xdist"])
+def test_a_session_without_a_cache_leaves_the_next_ones_to_pytest(
+    pytester: pytest.Pytester, first: tuple[str, ...]
+) -> None:
+    """What pytest puts into its cache, so that nobody checks that in, is there as ever."""
+    if "-n1" in first:
+        pytest.importorskip("xdist")
+    pytester.makeini("[pytest]\nmarkers = gpu: registered here, so that the bodies run\n")
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.gpu
+        def test_far(artifacts_dir): (artifacts_dir / "f").write_text("far")
+    """)
+    result = run(pytester, *first, "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
+    assert not (pytester.path / ".pytest_cache").exists()
+    root = pytester.path / ".remotegpu"
+    assert f"artifacts: 1 in {root / 'artifacts'}" in said(result)
+    assert list(kept(root / "artifacts").values()) == [{"f": b"far"}]
+    assert "\n*\n" in (root / ".gitignore").read_text()
+    run(pytester, CPU).assert_outcomes(passed=1)
+    made = {path.name for path in (pytester.path / ".pytest_cache").iterdir()}
+    assert {".gitignore", "CACHEDIR.TAG", "README.md"} <= made
+    command = ["git", "init", "-q"]
+    subprocess.run(command, cwd=pytester.path, check=True)
+    command = ["git", "status", "--porcelain", "--untracked-files=all"]
+    told = subprocess.run(command, cwd=pytester.path, check=True, capture_output=True, text=True)
+    assert "remotegpu" not in told.stdout
+    assert "test_" in told.stdout
+
+
 def test_without_a_far_side_they_are_kept_alike(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nmarkers = gpu: registered here, so that the bodies run\n")
     pytester.makepyfile(test_it=TESTS.replace("os._exit(3)", "pass"))
@@ -274,7 +307,7 @@ def test_a_file_in_the_place_of_the_folder_is_a_usage_error(
 def test_a_cache_that_can_not_be_made_costs_no_verdict(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FEW)
     pytester.makeini("[pytest]\ncache_dir = /proc/none\n")
-    (pytester.path / ".pytest_cache").touch()
+    (pytester.path / ".remotegpu").touch()
     result = run(pytester, CPU, "-p", "no:warnings")
     result.assert_outcomes(passed=4)
-    assert said(result).count("remotegpu/artifacts can't be written to: Not a directory") == 1
+    assert said(result).count(".remotegpu/artifacts can't be written to: Not a directory") == 1

@@ -265,9 +265,13 @@ def test_what_runs_nothing_leaves_the_file_alone(pytester: pytest.Pytester, args
     (pytester.path / "run.json").write_text("of an earlier session")
     assert run(pytester, CPU, "--remote-json=run.json", args).ret == 0
     assert (pytester.path / "run.json").read_text() == "of an earlier session"
+    assert run(pytester, CPU, "--remote-json=new/run.json", args).ret == 0
+    assert not (pytester.path / "new").exists()
 
 
-@pytest.mark.parametrize("place", ["folder", "file/run.json", "pipe", "bad\0name"])
+@pytest.mark.parametrize(
+    "place", ["folder", "folder/", "new/", "file/run.json", "pipe", "bad\0name"]
+)
 def test_a_place_that_can_be_no_file_is_refused(pytester: pytest.Pytester, place: str) -> None:
     pytester.makepyfile(test_it="def test_one(): raise AssertionError('it ran')")
     (pytester.path / "folder").mkdir()
@@ -275,6 +279,7 @@ def test_a_place_that_can_be_no_file_is_refused(pytester: pytest.Pytester, place
     os.mkfifo(pytester.path / "pipe")
     result = pytester.runpytest_inprocess(CPU, f"--remote-json={place}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert not (pytester.path / "new").exists()
     text = result.stdout.str() + result.stderr.str()
     assert f"ERROR: --remote-json={place!r} can't be written: " in text
     assert stat.S_ISFIFO((pytester.path / "pipe").stat().st_mode)

@@ -274,3 +274,19 @@ def test_a_shape_in_words(shape: Shape, text: str) -> None:
 
 def test_shapes_sort_by_their_count() -> None:
     assert sorted([Shape(2), Shape(0), Shape(1)]) == [Shape(0), Shape(1), Shape(2)]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("slow", "slow"),
+        (" slow : takes (much) time", "slow"),
+        (f"{gpu.SIGNATURE}: run this test where GPUs are", "gpu"),
+        ("gpu (memory): needs a card", "gpu"),
+        ("limit(of: int): seconds", "limit"),
+        ("", ""),
+    ],
+)
+def test_the_name_of_a_marker(line: str, name: str) -> None:
+    """As pytest reads the lines of the ini value ``markers``."""
+    assert gpu.marker_name(line) == name

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 
 from pytest_remotegpu.advice import way_out
-from pytest_remotegpu.lacking import There, in_words, packages, requirement_for
+from pytest_remotegpu.lacking import There, in_words, packages, requirement_for, why_not_here
 
 
 def installed(module: str) -> str | None:
@@ -59,3 +63,34 @@ def test_the_command_for_a_far_side_without_this_package_is_whole(reason: str, p
     assert refusal is not None
     way = f"on the far side: {python} -m pip install pytest-remotegpu==1.2"
     assert refusal.text == f"{reason}\n{way}"
+
+
+ERRORS = [
+    (ModuleNotFoundError("No module named 'flash'", name="flash"), True),
+    (ModuleNotFoundError("No module named 'mine.fast'", name="mine.fast"), False),
+    (ModuleNotFoundError("No module named 'pytest.fast'", name="pytest.fast"), False),
+    (ModuleNotFoundError("No module named 'shared.fast'", name="shared.fast"), True),
+    (ImportError("cannot import name 'x' from 'pytest'", name="pytest"), False),
+    (ImportError("libcudart.so: cannot open shared object file", name="flash_cuda"), True),
+    (ImportError("needs a card"), True),
+    (ValueError("needs a card"), False),
+]
+
+
+@pytest.mark.parametrize(("error", "explained"), ERRORS, ids=[str(each[0]) for each in ERRORS])
+def test_which_imports_another_machine_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, *, explained: bool
+) -> None:
+    """Not what is the project's, nor what is missing from a package that is here."""
+    (tmp_path / "mine.py").touch()
+    monkeypatch.setitem(sys.modules, "shared", ModuleType("shared"))  # as a namespace, without file
+    outer = RuntimeError("outer")
+    outer.__cause__ = error
+    for each in (error, outer):
+        assert why_not_here(each, [str(tmp_path)]) == (str(error) if explained else "")
+
+
+def test_causes_may_go_round() -> None:
+    first, second = ValueError(), ValueError()
+    first.__cause__, second.__cause__ = second, first
+    assert why_not_here(first, []) == ""

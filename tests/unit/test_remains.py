@@ -53,6 +53,8 @@ def over(**more: object) -> dict[str, object]:
         ((ASKED, over(containers=0)), False, None, False),
         ((ASKED, over(containers=2)), True, False, True),
         ((ASKED, over()), True, False, False),
+        ((ASKED, over(containers=0, withdrawn=True)), True, False, True),
+        ((ASKED, over(containers=0, withdrawn=True)), False, None, False),
         ((ASKED, over(cancelled=False)), True, False, True),
         ((ASKED, over(cancelled=False, app=False)), False, False, True),
         ((ASKED,), True, False, True),

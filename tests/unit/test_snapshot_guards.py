@@ -181,7 +181,15 @@ def test_contents_that_only_speak_of_keys_travel(tmp_path: Path, content: str) -
 
 def test_environments_and_caches_stay_behind_as_one_line_each(tmp_path: Path) -> None:
     write(tmp_path, "a.py", "my env/pyvenv.cfg", "my env/lib/x.py", "conda/conda-meta/history")
-    caches = ["__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox"]
+    caches = [
+        "__pycache__",
+        ".pytest_cache",
+        ".remotegpu",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".tox",
+        ".nox",
+    ]
     caches += ["node_modules", ".hypothesis"]
     write(tmp_path, *(f"pkg/{cache}/d/x" for cache in caches))
     snapshot = taken(tmp_path, "**")

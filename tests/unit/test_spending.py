@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,10 +14,11 @@ from pytest_remotegpu import spending
 from pytest_remotegpu.backends.base import Environment, Price, Rental
 from pytest_remotegpu.config import Settings, resolve
 from pytest_remotegpu.controller import Controller, Worker
+from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.runlimit import CUT
-from pytest_remotegpu.spending import ENDING, LONGEST, Spending
+from pytest_remotegpu.spending import ENDING, EVERY, LONGEST, Rates, Spending
 
 ONE = Shape(1)
 LIMIT = 60.0
@@ -56,14 +58,23 @@ class Rents:
     where = "nowhere"
     after: float = 20.0
     ending: float = 4.0
+    usd: float = 3600.0
+    away: bool = False
+    asked: int = 0
 
     def open(self, shape: Shape, environment: Environment) -> Line:  # noqa: ARG002 -- all the same
         """Begin to prepare one."""
         return Line()
 
     def price(self, shape: Shape) -> Price:
-        """Give the price."""
-        return Price(3600.0 * shape.count, "2026-01-01", after=self.after, ending=self.ending)
+        """Give the price.
+
+        :raises FarSideError: where the service is away.
+        """
+        self.asked += 1
+        if self.away:
+            raise FarSideError("the service is away")
+        return Price(self.usd * shape.count, "2026-01-01", after=self.after, ending=self.ending)
 
 
 def settings_of(cap: float) -> Settings:
@@ -88,7 +99,8 @@ class World:
         self.spending = Spending(self.backend, chosen, 1, self.now, clock=lambda: self.now)
         said = spending.forecast(self.backend, chosen, {ONE: self.width})
         assert said.worst is not None
-        self.worst = self.spending.worst = said.worst
+        self.worst = said.worst
+        self.spending.expect(said)
         self.spending.count(self.controller)
         self.lanes = [None] * self.width
 
@@ -243,3 +255,68 @@ def test_whoever_comes_in_the_place_of_a_dead_process_has_what_is_left() -> None
     assert world.controller.refuses(ONE) == ""
     world.spending.succeed({ONE}, 30.0, 1)  # 62 s of 92 are gone, and its end takes 32
     assert world.controller.refuses(ONE)
+
+
+# what a backend is asked
+
+
+def busy(world: World) -> World:
+    for what in ("open", "ask", "greet"):
+        world.do(0, what, 0.0)
+    return world
+
+
+def total(world: World) -> float:
+    return sum(each.usd or 0.0 for each in world.spending.so_far()[0])
+
+
+def test_no_worker_is_free_while_the_service_is_away() -> None:
+    """The last price that was known holds, be that the one of the forecast."""
+    world = World(1, Rents(after=0.0))
+    world.backend.away = True
+    busy(world)
+    world.now += 2 * EVERY
+    assert total(world) == 2 * EVERY
+    world.now += LIMIT
+    world.do(0, "end", 0.0)
+    assert [each.usd for each in world.spending.close()] == [2 * EVERY + LIMIT]
+    assert world.spending.refuses(ONE)
+
+
+def test_a_price_that_is_not_known_any_more_holds() -> None:
+    """And so do the times that come with it, although the user names a price for the kind."""
+    backend = Rents(after=20.0)
+    now = 0.0
+    rates = Rates(backend, {"rents": 36.0}, lambda: now)
+    first = rates.of(ONE)
+    assert first is not None
+    assert first.after == 20.0
+    backend.away, now = True, EVERY
+    assert rates.of(ONE) == first
+    fresh = Rates(backend, {}, lambda: now)
+    assert fresh.of(ONE) is None
+    backend.away, backend.usd = False, math.nan
+    assert fresh.of(ONE) is None
+    backend.usd = 72.0
+    found = fresh.of(ONE, anew=True)
+    assert found is not None
+    backend.usd = math.nan
+    assert fresh.of(ONE, anew=True) == found
+
+
+def test_a_price_is_asked_for_now_and_then() -> None:
+    """However much happens meanwhile; but a bill is made by the newest one."""
+    world = busy(World(1, Rents()))
+    asked = world.backend.asked
+    for _ in range(1000):
+        assert not world.spending.reached()
+        assert world.spending.seconds_left() > 0
+        world.spending.refuses(ONE)
+    assert world.backend.asked == asked
+    for _ in range(30):
+        world.now += 1
+        world.spending.reached()
+    assert asked + 2 <= world.backend.asked <= asked + 4
+    world.backend.usd *= 2
+    world.do(0, "end", 0.0)
+    assert sum(each.usd or 0.0 for each in world.spending.close()) == 2 * (30 + 20)

@@ -29,3 +29,22 @@ def test_coverage_is_asked_for_where_somebody_knows_it(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: found)
     kept = ["-q", "--cover", "-k", "cov", "a/--cov"]
     assert options.understood(ARGS) == (ARGS if installed else kept)
+
+
+@pytest.mark.parametrize(
+    ("argument", "files", "overlooked"),
+    [
+        ("tesst", ["/home/me/project"], True),
+        ("tesst/sub", ["/home/me/project/sub"], True),
+        ("tests/sub", ["/home/me/project/tests/sub"], False),
+        ("tests/test_a.py::test", ["/home/me/project/tests/test_a.py"], False),
+        ("/home/me/project/tests", ["/home/me/project/tests"], False),
+        (".", ["/home/me/project"], False),
+        ("x" * 5000, ["/home/me/project"], True),
+    ],
+)
+def test_which_paths_were_overlooked(argument: str, files: list[str], *, overlooked: bool) -> None:
+    """Those that stand on the command line and are nowhere."""
+    found = options.overlooked([argument], ["--brief", argument], files)
+    assert found == ([argument] if overlooked else [])
+    assert options.overlooked([argument], ["--brief"], files) == []

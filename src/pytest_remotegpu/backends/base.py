@@ -101,6 +101,7 @@ class Site:
     :ivar quiet: whether the user wants to see no more than what counts (``-q``).
     :ivar prices: what the user says of prices: USD for one GPU and an hour, by type of card or
         name of backend. A backend with prices of its own lets these stand above them.
+    :ivar capped: whether the user has set a limit to what the session may cost.
     """
 
     python: str = ""
@@ -118,6 +119,7 @@ class Site:
     wanted: Wanted | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     quiet: bool = False
+    capped: bool = False
 
 
 @dataclass(frozen=True)

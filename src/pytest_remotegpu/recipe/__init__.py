@@ -21,7 +21,7 @@ from pytest_remotegpu.recipe.values import (
     decode,
     encode,
 )
-from pytest_remotegpu.recipe.words import describe
+from pytest_remotegpu.recipe.words import describe, rents
 
 __all__ = [
     "Base",
@@ -41,6 +41,7 @@ __all__ = [
     "local_secrets",
     "names",
     "read",
+    "rents",
     "to_plain",
     "why",
 ]

@@ -5,16 +5,30 @@ Values in, texts out; shows no value of a variable and no password.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from pytest_remotegpu.recipe.values import Recipe
+from pytest_remotegpu.recipe.values import Recipe, Step
 
-__all__ = ["describe"]
+__all__ = ["describe", "rents"]
 
 
 def describe(recipe: Recipe) -> list[str]:
     """Write it as lines: what it is built on, what is installed, what is attached."""
     return [f"{name}: {text}" for name, text in _parts(recipe) if text]
+
+
+def rents(steps: Iterable[Step]) -> list[str]:
+    """Say of each step that it rents a card, which nothing here can count.
+
+    >>> rents([Step("run_commands", ["make"], {"gpu": "T4"})])
+    ["pytest_remotegpu_modal_image: run_commands has gpu='T4', so building the image rents a GPU"]
+    """
+    return [
+        f"pytest_remotegpu_modal_image: {step.method} has gpu={card!r}, so building the image "
+        "rents a GPU"
+        for step in steps
+        if (card := step.kwargs.get("gpu"))
+    ]
 
 
 def _parts(recipe: Recipe) -> Iterator[tuple[str, str]]:

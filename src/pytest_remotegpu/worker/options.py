@@ -9,16 +9,17 @@ import argparse
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["apply", "neutralise", "understood"]
+__all__ = ["apply", "neutralise", "overlooked", "understood"]
 
 NEUTRAL: Final[dict[str, Any]] = {
     # selection has been made once, by the user's side
     "keyword": "", "markexpr": "", "deselect": None, "ignore": None, "ignore_glob": None,
     "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False, "stepwise_skip": False,
-    "collectonly": False, "continue_on_collection_errors": True,
+    "collectonly": False, "keepduplicates": False, "continue_on_collection_errors": True,
     # the failure budget comes with each stretch
     "maxfail": 0,
     # files and caches that only the user's side writes
@@ -43,6 +44,24 @@ def understood(args: Sequence[str]) -> list[str]:
     if importlib.util.find_spec("pytest_cov") is not None:
         return list(args)
     return [arg for arg in args if not re.match(r"--(no-)?cov\b", arg)]
+
+
+def overlooked(arguments: Iterable[str], line: Sequence[str], files: Iterable[str]) -> list[str]:
+    """Give the paths that are not there, and that the user's side has taken for options' values.
+
+    It has no conftest that says which options have one.
+
+    :param arguments: what is to be collected, as this side understands the command line.
+    :param line: that one. :param files: what is to be collected, as the user's side has it.
+    """
+    known = [Path(file).parts for file in files]
+    paths = {word: Path(word.partition("::")[0]) for word in arguments if word in line}
+    return [
+        word
+        for word, path in paths.items()
+        if not os.path.exists(path)  # noqa: PTH110 -- any word may stand there, a very long one too
+        and not any(parts[len(parts) - len(path.parts) :] == path.parts for parts in known)
+    ]
 
 
 def neutralise(option: argparse.Namespace, worker: str, *, keeps_paths: bool = False) -> None:

@@ -68,7 +68,11 @@ class Matcher:
         known: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in reversed(self._found):
             known[item.nodeid].append(item)
-        return [known[nodeid].pop() if known.get(nodeid) else None for nodeid in self._ids]
+        first = {nodeid: items[-1] for nodeid, items in known.items()}
+        return [
+            known[nodeid].pop() if known.get(nodeid) else _again(first.get(nodeid))
+            for nodeid in self._ids
+        ]
 
     def missing(self) -> list[int]:
         """Give the places of the ids that nothing was found for."""
@@ -111,7 +115,9 @@ class Matcher:
             wanted.nodeid, [i.nodeid for i in self._found], 5, 0.6
         )
         what = (
-            f"the far side has no test {wanted.nodeid!r}, "
+            f"{wanted.nodeid!r} is chosen more than once, and no test of its kind can be made again"
+            if wanted.nodeid in there
+            else f"the far side has no test {wanted.nodeid!r}, "
             f"and it could not be made from its values ({why})"
         )
         where = f"here its function has {wanted.count} calls, there {len(siblings)}"
@@ -122,6 +128,27 @@ class Matcher:
             "give the parameters stable ids (ids=...), or values that can be pickled",
         ]
         return "\n".join(line.rstrip("\n") for line in lines)
+
+
+def _again(item: pytest.Item | None) -> pytest.Item | None:
+    """Make a test once more that is chosen more often than it was collected; None if it can't be.
+
+    Pytest can't run one and the same twice in a row: it would not tear it down in between.
+    """
+    if not isinstance(item, pytest.Function) or not hasattr(item, "_fixtureinfo"):
+        return None
+    made: pytest.Function = type(item).from_parent(
+        item.parent,
+        name=item.name,
+        callspec=getattr(item, "callspec", None),
+        fixtureinfo=item._fixtureinfo,
+        originalname=item.originalname,
+    )
+    made.own_markers[:] = item.own_markers
+    made.keywords.update({name: item.keywords[name] for name in item.keywords})
+    made.fixturenames = list(item.fixturenames)
+    made.user_properties += item.user_properties
+    return made
 
 
 def _rebuild(siblings: list[pytest.Item], wanted: Wanted) -> tuple[pytest.Item | None, str]:

@@ -80,6 +80,7 @@ class Runner:
         self.wanted_files = set() if roots else {str(Path(path)) for path in order.options.files}
         self.started = self.configured = time.monotonic()
         self.while_configured = contextlib.ExitStack()
+        self.overlooked: list[str] = []
         self.early_warnings: list[tuple[str, Any, Any]] = []
         told = order.collects and self.site.root != order.root
         self.reads = reads.Reads(self.site.root) if told else None
@@ -96,6 +97,8 @@ class Runner:
         self.config = config
         config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
         if (self.wanted_files or roots) and not self.options.keep_args:
+            line, files = self.options.args, self.options.files
+            self.overlooked = options.overlooked(config.args, line, files) if roots else []
             config.args = list(self.options.files) if roots else self._files()
         return config
 
@@ -116,6 +119,8 @@ class Runner:
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Open the payload, now that the conftests are loaded, and take over changed options."""
+        if self.overlooked:
+            raise pytest.UsageError(f"file or directory not found: {', '.join(self.overlooked)}")
         self.payload = cloudpickle.loads(self.order.payload)
         values = dict(self.payload["options"])
         for name, blob in self.payload["blobs"].items():

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from pytest_remotegpu.gpu import marker_name
 from pytest_remotegpu.protocol import events, nodes, plain
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker.emit import Emitter
@@ -77,7 +78,7 @@ class Telling:
         """
         trees = _Trees({}, {}, self._here)
         left = [trees.left(item, *self._told[item]) for item in items if item in self._told]
-        names = dict.fromkeys(line.partition(":")[0].partition("(")[0].strip() for line in markers)
+        names = dict.fromkeys(map(marker_name, markers))
         hooked = nodes.Hooked(trees.marks, left, [to_text(name) for name in names if name])
         self._told.clear()
         self._send("", 0, nodes.encode(hooked))

@@ -358,6 +358,7 @@ class Modal:
             "volumes": {volume.path: (volume.name, volume.read_only) for volume in recipe.volumes},
             "shows": shows,
             "reason": "; ".join(reasons),
+            "uncounted": recipes.rents(recipe.steps) if self._site.capped else [],
             "recipe": recipes.encode(recipe),
         }
 

@@ -91,7 +91,8 @@ class Courier:
         self._until = contextlib.ExitStack()
         self._asking = threading.Lock()
         self._asks = False
-        self._made = threading.Event()
+        self._made = False
+        self._settled = threading.Event()
         self._refused = False
         self._leaving = threading.Lock()
         self._nonce = ""
@@ -150,7 +151,7 @@ class Courier:
         except Exception as error:  # noqa: BLE001 -- the border: whatever the SDK raises
             during = f"container {self._container}" if self._container else during
             found = _meaning(self._modal, error, during)
-            if self._made.is_set() and trouble.is_transport(self._modal, error):
+            if self._made and trouble.is_transport(self._modal, error):
                 found = replace(found, kind="lost")  # a container may do its work unheard
             raise FailedError(found) from None
 
@@ -164,7 +165,9 @@ class Courier:
         except FailedError:
             raise
         except Exception as error:
-            self._refused = not self._made.is_set()
+            # else there may be a call although its answer was lost, whose id nobody will tell
+            self._refused = not self._made and trouble.is_refusal(self._modal, error)
+            self._settled.set()
             kinds = tuple(getattr(self._modal.exception, name) for name in HAD)
             if container.CLAIMED in str(error):
                 found = SECOND.search(str(error))
@@ -191,7 +194,8 @@ class Courier:
         self._call = call
         if call:
             tell(call=call)
-        self._made.set()
+        self._made = True
+        self._settled.set()
 
     def kept(self, read: sdk.Reads) -> sdk.Reads:
         """Go on reading from a call where the service was away, for as long as a lease."""
@@ -383,7 +387,7 @@ class Courier:
             done.update(cancelled=True, containers=0)
             return
         with contextlib.suppress(Exception):  # then it is not known to have ended
-            self._made.wait()
+            self._settled.wait()
             if self._call:
                 self._modal.FunctionCall.from_id(self._call).cancel()
                 done["cancelled"] = True
@@ -393,14 +397,15 @@ class Courier:
     def _withdraw(self, done: dict[str, Any]) -> None:
         """Let no container begin the call, if none has: one that comes for it ends by itself.
 
-        That holds for a call without an id as well, which can't be cancelled.
+        That holds for a call without an id as well, which can't be cancelled: the service still has
+        it, and may start a container for it.
         """
         if self._heard.is_set() or self._refused:
             return
         with contextlib.suppress(Exception):  # then it is not known to have ended
             put = self._claims.put(self._nonce, container.WITHDRAWN, skip_if_exists=True)
-            if put and self._made.is_set() and not self._call:
-                done["cancelled"] = True
+            if put and self._settled.is_set() and not self._call:
+                done.update(cancelled=True, withdrawn=True)
 
     def _end_app(self, done: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):  # it ends by itself, once this process is silent

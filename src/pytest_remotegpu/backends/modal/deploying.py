@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pytest_remotegpu.backends.modal import container
 from pytest_remotegpu.backends.modal.alone import alone
+from pytest_remotegpu.errors import UsageError
 
 __all__ = [
     "CLAIMS",
@@ -25,6 +26,7 @@ __all__ = [
     "QUEUE",
     "RUN",
     "TAG",
+    "check",
     "chosen",
     "name_of",
     "options",
@@ -91,11 +93,12 @@ def prepared(
     """Give the function to call, deployed if it was not.
 
     :param order: of the courier: ``app``, ``gpu``, ``seconds``, ``workers``, ``idle``,
-        ``secrets``, ``volumes``, ``ephemeral``, ``reason``.
+        ``secrets``, ``volumes``, ``ephemeral``, ``reason``, ``uncounted``.
     :param image: is told why there has to be an app, and describes its image; open for as long as
         that is built.
     :param say: tells the user something.
     :param held: keeps others of this user from deploying it meanwhile.
+    :raises UsageError: as :func:`check`, where it would have to be deployed.
     """
     found = _deployed(modal, order["app"])
     if found is None:
@@ -103,11 +106,27 @@ def prepared(
         held.enter_context(alone(order["app"], os.environ, lambda: say(waits)))
         found = _deployed(modal, order["app"])
     if found is None:
+        check(order)
         with image(why(order)) as described:
             app_of(modal, order, described)[0].deploy(name=order["app"])
         say(f"deployed {order['app']}")
         found = modal.Function.from_name(order["app"], FUNCTION)
     return chosen(found, order)
+
+
+def check(order: Mapping[str, Any]) -> None:
+    """Look whether an image may be built for an order.
+
+    :raises UsageError: where that rents a card, and the user has set a limit to the cost, which
+        nothing here could keep then; ``uncounted`` in the order says so.
+    """
+    for what in order["uncounted"]:
+        way = (
+            "leave out --remote-max-cost"
+            if order["ephemeral"]
+            else "build once without that option"
+        )
+        raise UsageError(f"{what}, which --remote-max-cost can't limit; leave out gpu=, or {way}")
 
 
 def show(modal: Any, app: str, show_page: Callable[[str], None]) -> None:

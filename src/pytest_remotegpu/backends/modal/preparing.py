@@ -68,6 +68,7 @@ class Preparing:
     def _found(self) -> Any:
         modal, order = self._modal, self._order
         if order["ephemeral"]:
+            deploying.check(order)
             with self._described(deploying.why(order)) as made:
                 app, found = deploying.temporary(modal, order, made, self._until, _break_off)
             self._show_page(app.get_dashboard_url())

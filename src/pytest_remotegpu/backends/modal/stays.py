@@ -76,14 +76,15 @@ class Stay:
         """Have what may be rented without having said so be paid for.
 
         A call that could not be cancelled may have had a container all the time. Where one was
-        cancelled, a container may be about to start all the same, only to stay without work.
+        cancelled, a container may be about to start all the same, only to stay without work; and
+        where one was only withdrawn, the service may still start one.
         """
         end = self.end or {}
         if self.rental.machine or self.gone:
             return
         if not end.get("cancelled") and not self.is_over:
             self.rental.had = True
-        elif self.keeps and end.get("containers"):
+        elif self.keeps and (end.get("containers") or self._withdrawn):
             self.rental.began = now
 
     def close(self) -> None:
@@ -97,6 +98,11 @@ class Stay:
         end = self.end or {}
         return bool(end.get("cancelled") if self.keeps else end.get("app"))
 
+    @property
+    def _withdrawn(self) -> bool:
+        """Whether no container can begin the call, and one may start for it all the same."""
+        return bool((self.end or {}).get("withdrawn"))
+
     def left(self, idle: float, date: float) -> Left | None:
         """Say what is still there of it.
 
@@ -105,7 +111,7 @@ class Stay:
         if self.rental.asked is None or self.gone:
             return None
         of, machine = f"modal:{self.app}", self.rental.machine
-        if not self.is_over:
+        if not self.is_over or (self.keeps and not machine and self._withdrawn):
             return Left(of, machine, (self.ended or date) + LEASE + idle, sure=False)
         if not self.keeps or (not machine and self.end and self.end["containers"] == 0):
             return None

@@ -17,6 +17,11 @@ fault."""
 
 TRANSPORT: Final = ("ServiceError", "InternalError", "ConnectionError")
 """Names of the SDK's exceptions by which what lies between it and the service has failed."""
+REFUSALS: Final = (
+    *("AlreadyExistsError", "AuthError", "InvalidError", "NotFoundError", "PermissionDeniedError"),
+    *("RequestSizeError", "ResourceExhaustedError", "UnimplementedError", "VersionError"),
+)
+"""Those with which it says that it will not do what it was asked."""
 PASSING: Final = ("lost", "preempted")
 """Those after which another container may do better."""
 CONSOLE: Final = "https://modal.com/settings"
@@ -147,6 +152,12 @@ def is_transport(modal: Any, error: Exception) -> bool:
         if known is not None and isinstance(error, known):
             return name in TRANSPORT
     return False
+
+
+def is_refusal(modal: Any, error: Exception) -> bool:
+    """Say whether the service has refused a request; anything else may have been taken by it."""
+    kinds = [getattr(modal.exception, name, None) for name in REFUSALS]
+    return any(kind is not None and isinstance(error, kind) for kind in kinds)
 
 
 def preempted(name: str) -> Trouble:
