@@ -1,8 +1,8 @@
 """Measure how long a test of two ranks takes: ``benchmarks/ranks.py [--remote SPEC]``.
 
 The same test, an all-reduce, is run by pytest under torchrun and with a warm far side that collects
-it, in turns; what is printed are ratios within a round. On a host with two cards, ``--remote local``
-runs it by NCCL.
+it, in turns; what is printed are ratios within a round. On a host with two cards, what is named by
+``--remote local`` runs it by NCCL.
 """
 
 from __future__ import annotations
