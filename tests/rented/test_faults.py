@@ -45,6 +45,50 @@ def numbers(path: Path) -> list[int]:
 # containers that go
 
 
+KILLS = """
+    import os, pathlib, signal, pytest
+    pytestmark = pytest.mark.gpu
+
+    def test_before(): pass
+
+    def test_kills():
+        for pid in CONTAINER:
+            os.kill(pid, signal.SIGKILL)
+
+    @pytest.mark.parametrize("number", range(3))
+    def test_after(number): pass
+
+    def ancestors(pid):
+        while pid > 1:
+            yield pid
+            stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+            pid = int(stat.rpartition(")")[2].split()[1])
+
+    def command(pid):
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+
+    FOUND = ancestors(os.getpid())
+    CONTAINER = [pid for pid in FOUND if "modal._container_entrypoint" in command(pid)]
+"""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("more", [[], ["-n2"]], ids=str)
+def test_a_test_takes_its_container_away_unheard(
+    pytester: pytest.Pytester, service: LoopbackModal, more: list[str]
+) -> None:
+    """It is found guilty, and no other one suffers for it."""
+    if more:
+        pytest.importorskip("xdist")
+    pytester.makepyfile(KILLS)
+    result = run(pytester, T4, *more)
+    result.assert_outcomes(passed=4, failed=1)
+    assert "FAILED test_a_test_takes_its_container_away_unheard.py::test_kills" in said(result)
+    assert "1 crashed" in said(result)
+    assert "while idle" not in said(result)
+    assert len(service.containers) <= 4 + 2 + len(more)
+
+
 @pytest.mark.parametrize("after", ["claim", 1, 3, 6])
 def test_a_container_is_lost(
     pytester: pytest.Pytester, service: LoopbackModal, ran: Path, after: Any
