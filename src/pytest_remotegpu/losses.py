@@ -15,8 +15,6 @@ __all__ = ["MOST", "MOST_GUILTY", "Losses", "crash"]
 
 MOST: Final = 3
 """Times that work is given to a further worker when one was preempted, or lost while idle."""
-SUSPECT: Final = 2
-"""Workers lost as a test was to begin after which it is handed out alone."""
 MOST_GUILTY: Final = 3
 """Tests in a row that workers do not survive; after those it is the far side, and no test."""
 MOST_NAMED: Final = 5
@@ -101,8 +99,7 @@ class Losses:
 
     def alone(self, tests: list[Shipped]) -> list[Shipped]:
         """Pick from tests that ran on a lost worker, or may have, those to be tried alone."""
-        enough = 1 if self._guilty else SUSPECT
-        return [test for test in tests if not test.done and (test.losses or test.due >= enough)]
+        return [test for test in tests if not test.done and (test.losses or test.due)]
 
 
 def crash(event: events.Crashed, before: list[str]) -> tuple[str, list[tuple[str, str]], str]:
