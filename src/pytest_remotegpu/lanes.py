@@ -19,7 +19,7 @@ from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
 from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.reports import Shipped
-from pytest_remotegpu.stretch import Following, Stretch, fail_all
+from pytest_remotegpu.stretch import Following, Stretch, fail_all, next_test
 from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["Lane"]
@@ -307,7 +307,7 @@ class Lane:
 
     def _ready(self, test: Shipped) -> None:
         test.done = True
-        self._losses.progress()
+        self._losses.progress(test)
         self._spent += sum(report.failed for report in test.reports)
         self._on_ready(test)
 
@@ -400,7 +400,7 @@ class Lane:
         if lost.preempted and not lost.reason and worker is not None:
             reason = worker.channel.diagnosis()
         retry = not lost.hostile and (greeted or passing or lost.preempted)
-        self.lose(reason, retry=retry, preempted=lost.preempted)
+        self.lose(reason, retry=retry, preempted=lost.preempted, greeted=greeted)
 
     @property
     def leaves(self) -> bool:
@@ -420,10 +420,13 @@ class Lane:
         else:
             self._summary.note(f"{name} was lost while idle: {reason}")
 
-    def lose(self, reason: str, *, retry: bool, preempted: bool = False) -> None:
-        """Handle the loss of a worker: the running test alone first, then the others, in bounds.
+    def lose(
+        self, reason: str, *, retry: bool, preempted: bool = False, greeted: bool = False
+    ) -> None:
+        """Handle the loss of a worker: a suspect goes on alone first, then the others, in bounds.
 
-        :param preempted: whether it was taken away; then the running test is no suspect.
+        :param preempted: whether it was taken away; then no test is a suspect.
+        :param greeted: whether it may have begun a test of which no word has come.
         """
         self.worker = None
         owes = any(not test.done for stretch in self._runs for test in stretch.tests)
@@ -433,15 +436,16 @@ class Lane:
             what = "preempted" if preempted else "lost"
             self._summary.note(f"a worker for {self.shape} was {what}: {reason.splitlines()[0]}")
         running = self._running()
-        again = self._losses.count(running, preempted=preempted)
-        cause = self._losses.why(reason)
-        for test in running:
-            if self._losses.settle(test, reason):
-                self._ready(test)
-        if not retry or not again:
+        due = next_test(self._runs) if greeted and retry and not running else []
+        self._losses.count(running, due, preempted=preempted)
+        settled = [test for test in running or due if self._losses.settle(test, reason)]
+        again, cause = retry and not self._losses.too_many, self._losses.why(reason)
+        for test in settled:
+            self._ready(test)
+        if not again:
             self.give_up(cause)
             return
-        self._retry([test for test in running if not (test.done or preempted)])
+        self._retry([] if preempted else self._losses.alone(running or due))
 
     def _retry(self, suspects: list[Shipped]) -> None:
         stretch = self._runs.popleft()

@@ -249,10 +249,12 @@ class Member(Lane):
         """What a stretch leaves is given back anyway."""
         return False
 
-    def lose(self, reason: str, *, retry: bool, preempted: bool = False) -> None:
+    def lose(
+        self, reason: str, *, retry: bool, preempted: bool = False, greeted: bool = False
+    ) -> None:
         """Handle the loss of a worker; see :meth:`Lane.lose`: others may go on with its tests."""
         self._doomed = [] if retry else self._running()
-        super().lose(reason, retry=retry, preempted=preempted)
+        super().lose(reason, retry=retry, preempted=preempted, greeted=greeted)
 
     def _retry(self, suspects: list[Shipped]) -> None:
         self.alone += suspects

@@ -105,7 +105,8 @@ class Shipped:
 
     :ivar started: whether it has begun there.
     :ivar done: whether it has its verdict.
-    :ivar losses: how many workers were lost while it ran; ``preempted``, how many taken away.
+    :ivar losses: how many workers were lost while it ran; ``preempted``, how many taken away;
+        ``due``, how many were lost as it was to begin next, so that it may have.
     :ivar properties: what is added to its reports' user properties: backend, GPUs and worker.
     :ivar verdict: what it came to where it could say nothing itself; see :meth:`fail`.
     :ivar timeout: seconds that it may take, where its own mark says so; 0 for no limit.
@@ -119,6 +120,7 @@ class Shipped:
     done: bool = False
     losses: int = 0
     preempted: int = 0
+    due: int = 0
     worker: str = ""
     gpu: str = ""
     properties: tuple[tuple[str, object], ...] = ()

@@ -5,14 +5,14 @@ Values only; knows neither workers nor the wire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["NOTHING_FOLLOWS", "Following", "Stretch", "fail_all"]
+__all__ = ["NOTHING_FOLLOWS", "Following", "Stretch", "fail_all", "next_test"]
 
 NOTHING_FOLLOWS: Final = "nothing"
 Following = Shipped | Literal["nothing"] | None
@@ -26,6 +26,12 @@ class Stretch:
     tests: list[Shipped]
     failures: int = 0
     following: Following = None
+
+
+def next_test(stretches: Sequence[Stretch]) -> list[Shipped]:
+    """Give the test that a worker runs next, where it has one: what it may have begun unheard."""
+    left = [test for test in stretches[0].tests if not test.done] if stretches else []
+    return left[:1]
 
 
 def fail_all(

@@ -13,7 +13,7 @@ from grpclib import Status
 from modal_proto import api_pb2
 
 from loopback import LoopbackModal
-from session.running import run, said
+from session.running import Started, run, said
 
 T4 = "--remote=modal:T4"
 FIVE = """
@@ -43,6 +43,48 @@ def numbers(path: Path) -> list[int]:
 
 
 # containers that go
+
+
+KILLS = """
+    import os, pathlib, signal, pytest
+    pytestmark = pytest.mark.gpu
+
+    def test_kills():
+        for pid in CONTAINER:
+            os.kill(pid, signal.SIGKILL)
+
+    @pytest.mark.parametrize("number", range(3))
+    def test_after(number): pass
+
+    def ancestors(pid):
+        while pid > 1:
+            yield pid
+            stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+            pid = int(stat.rpartition(")")[2].split()[1])
+
+    def command(pid):
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+
+    FOUND = ancestors(os.getpid())
+    CONTAINER = [pid for pid in FOUND if "modal._container_entrypoint" in command(pid)]
+"""
+
+
+@pytest.mark.timeout(180)
+def test_a_test_takes_its_container_away_unheard(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    """It is found guilty, and no other one suffers for it."""
+    pytester.makepyfile(KILLS)
+    with Started(pytester, T4) as session:
+        assert session.end(150) == 1, session.text
+        text = session.text
+    assert "1 failed, 3 passed" in text, text
+    assert re.search(r"^FAILED .*::test_kills", text, re.MULTILINE), text
+    assert re.search(r"^the worker was lost (twice|4 times) ", text, re.MULTILINE), text
+    assert "1 crashed" in text, text
+    assert "while idle" not in text, text
+    assert len(service.containers) <= 4 + 1
 
 
 @pytest.mark.parametrize("after", ["claim", 1, 3, 6])

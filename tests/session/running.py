@@ -153,9 +153,9 @@ class Started:
         assert until(lambda: text in self.text or self.process.poll() is not None)
         assert until(lambda: text in self.text, 2.0), self.text
 
-    def end(self) -> int:
-        """Wait for its end, and give its exit status."""
-        status: int = self.process.wait(PATIENCE)
+    def end(self, patience: float = PATIENCE) -> int:
+        """Wait so many seconds at most for its end, and give its exit status."""
+        status: int = self.process.wait(patience)
         self._reader.join(PATIENCE)
         return status
 

@@ -108,12 +108,6 @@ def test_none_to_be_had(stage: Stage) -> None:
     played.caught(said="no GPU is free")
 
 
-def test_lost_while_idle_is_tried_three_times_more(stage: Stage) -> None:
-    played = stage.run(idles)
-    played.caught(said="not run")
-    assert played.workers == 4
-
-
 def test_lost_while_idle_and_then_not(stage: Stage) -> None:
     played = stage.run(idles, idles, idles, serves)
     all_passed(played)
