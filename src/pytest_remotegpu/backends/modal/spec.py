@@ -120,6 +120,11 @@ def _unknown(name: str) -> str:
             "--remote=modal"
         )
     known = [*table.TYPES, *table.ALIASES]
+    if bare := _marked(name):
+        if f"{bare}!" in table.TYPES:
+            return f"which is no GPU of Modal's; did you mean {bare}! or {bare}?"
+        exact = " and ".join(each for each in table.TYPES if each.endswith("!"))
+        return f"which is no GPU of Modal's; only {exact} has a !: did you mean {bare}?"
     asked = unicodedata.normalize("NFKC", _short(name)).partition(":")[0].upper()
     words = gpu.words(asked.replace("_", "-")) - MAKER
     named = [each for each in table.TYPES if gpu.words(each) <= words]
@@ -128,6 +133,12 @@ def _unknown(name: str) -> str:
     close = [*named[:1], *(each for each in alike if each not in named)][:3]
     hint = f"did you mean {' or '.join(close)}? There are" if close else "there are"
     return f"which is no GPU of Modal's; {hint}: {', '.join(sorted(known))}"
+
+
+def _marked(name: str) -> str:
+    """Give the name of the type that stands before ``!``; empty where none does."""
+    card = table.find(name.rstrip("! ")) if name.rstrip().endswith("!") else None
+    return "" if card is None else card.name
 
 
 def choose(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:
