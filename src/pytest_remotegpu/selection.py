@@ -133,11 +133,25 @@ def shapes_of(
 def _fitted(
     items: Sequence[pytest.Item], shapes: Sequence[Shape | None], fitting: Fitting | None
 ) -> list[Shape | None]:
-    pairs = zip(items, shapes, strict=True)
-    return [
-        shape if shape is None or fitting is None else fitting.fit(item.path, shape)
-        for item, shape in pairs
-    ]
+    if fitting is None:
+        return list(shapes)
+    fitted: list[Shape | None] = []
+    unfit: dict[str, list[str]] = {}
+    for item, shape in zip(items, shapes, strict=True):
+        try:
+            fitted.append(shape and fitting.fit(item.path, shape))
+        except UsageError as error:
+            unfit.setdefault(str(error), []).append(item.nodeid)
+    if unfit:
+        errors = [f"{_named(ids)}: {text}" for text, ids in unfit.items()]
+        raise UsageError(_report(errors, own=False))
+    return fitted
+
+
+def _named(ids: Sequence[str]) -> str:
+    """Name the first of some tests, and say how many more there are."""
+    more = len(ids) - 1
+    return ids[0] + (f" and {more} more test{'s' if more > 1 else ''}" if more else "")
 
 
 def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:

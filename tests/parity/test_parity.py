@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import sshd
 
-from .cases import CASES, Case, whole
+from .cases import BY_NAME, CASES, Case, whole
 from .compare import differences, explain, shipping
 from .conftest import Lab
-from .legs import CASE_LEGS, HAS_MODAL, LEGS, MODALS, SSH
+from .legs import CASE_LEGS, COMMAND, HAS_MODAL, LEGS, MODALS, SENT, SSH
 from .projects import PROJECTS
 from .running import PLAIN, Leg, Project
 
@@ -66,3 +68,10 @@ def check(lab: Lab, case: Case, leg: Leg) -> None:
         found = [one for one in found if not (leg.headless and one.field == "terminal header")]
         found += shipping(plainest, other, all_far=leg.ships_all)
         assert not found, f"step {number}: {explain(found)}\n\n{other.output[-3000:]}"
+
+
+def test_tracebacks_name_files_of_this_side(lab: Lab) -> None:
+    """Those of groups too, which are texts; the comparison takes any copy's folder for the same."""
+    (seen,) = lab.results(whole(BY_NAME["outcomes"]), COMMAND)
+    assert 'test_results.py", line ' in seen.output
+    assert not re.findall(rf'File "{SENT[0]}', seen.output)

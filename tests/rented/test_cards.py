@@ -47,6 +47,43 @@ def test_what_a_mark_has_wrong_is_mended_in_the_mark(
     assert rented(service) == ["L4:2"]
 
 
+UNFIT = """
+    import pytest
+
+    @pytest.mark.gpu
+    def test_fits(): pass
+
+    @pytest.mark.gpu(9)
+    def test_many(): pass
+
+    @pytest.mark.gpu(type="X99")
+    @pytest.mark.parametrize("number", range(3))
+    def test_unknown(number): pass
+
+    @pytest.mark.gpu(min_memory_gib=9999)
+    @pytest.mark.parametrize("number", range(2))
+    def test_large(number): pass
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["-n2"], ["-o", "remotegpu_collect=far"]], ids=str)
+def test_a_mark_that_nothing_meets_is_found_by_the_test(
+    pytester: pytest.Pytester, service: LoopbackModal, more: list[str]
+) -> None:
+    """Each such thing is said once, and where."""
+    if more == ["-n2"]:
+        pytest.importorskip("xdist")
+    pytester.makepyfile(test_it=UNFIT)
+    result = run(pytester, "--remote=modal:T4", *more)
+    assert result.ret == 4
+    text = said(result)
+    assert "test_it.py::test_many: 9 GPUs asked for, and T4 has at most 8" in text
+    assert "test_it.py::test_unknown[0] and 2 more tests: gpu(type='X99') names a card" in text
+    assert "test_it.py::test_large[0] and 1 more test: 1 GPU (at least 9999 GiB) asked for" in text
+    assert "test_fits" not in text
+    assert bool(service.calls) == ("remotegpu_collect=far" in more)
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [
@@ -54,6 +91,8 @@ def test_what_a_mark_has_wrong_is_mended_in_the_mark(
         ("modal:H100:2,L4", "gpu(2), and the option reads --remote=modal:H100,L4"),
         ("modal:T4 L4", "have commas between them: --remote=modal:T4,L4"),
         ("modal:A100 80GB", "did you mean A100-80GB"),
+        ("modal:H100!!", "did you mean H100! or H100?"),
+        ("modal:A100-80gb!", "only H100! has a !: did you mean A100-80GB?"),
         ("modal:T4,", "has a comma with no type beside it"),
         ("modal:" + ",".join(["T4"] * 1000 + ["T5"]), "... names 'T5', which is no GPU of Modal's"),
         ("modal:\uff344", "did you mean T4"),

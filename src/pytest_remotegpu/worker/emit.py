@@ -18,6 +18,7 @@ from msgspec.structs import astuple, replace
 
 from pytest_remotegpu.protocol import events, frames
 from pytest_remotegpu.protocol.plain import to_text
+from pytest_remotegpu.worker import moved
 from pytest_remotegpu.worker.fit import fit
 from pytest_remotegpu.worker.sections import PIECE, Sections, cut
 
@@ -27,6 +28,11 @@ MOST_PENDING: Final = 1000
 """Events that are kept for one flush."""
 MOST_BYTES: Final = frames.MAX_INBOUND - 2**16
 """Bytes of the events in one batch, whose frame must not be larger than the user's side takes."""
+TRACEBACKS: Final = (
+    pytest.PytestUnhandledThreadExceptionWarning,
+    pytest.PytestUnraisableExceptionWarning,
+)
+"""Warnings of pytest's own that have a traceback in their text."""
 BATCH: Final = msgspec.msgpack.Encoder()
 
 
@@ -158,7 +164,7 @@ class ReportSender:
         sections = [self._section(item, name, text) for name, text in data.pop("sections")]
         longrepr = data["longrepr"]
         if self._paths and longrepr is not None:
-            data["longrepr"] = longrepr = _moved_longrepr(longrepr, *self._paths)
+            data["longrepr"] = longrepr = moved.longrepr(longrepr, *self._paths)
         if isinstance(longrepr, str) and not isinstance(report.longrepr, str):
             data = {events.TEXT_ONLY: True, **data}
         if settle:
@@ -190,7 +196,9 @@ class ReportSender:
         self, item: int, when: str, message: Any, location: tuple[str, int, str] | None
     ) -> None:
         """Send a warning as pytest recorded it, as data."""
-        category = message.category
+        category, text = message.category, str(message.message)
+        if self._paths and issubclass(category, TRACEBACKS):
+            text = moved.text(text, *self._paths)
         path = str(message.filename)
         line = message.line if message.line is not None else linecache.getline(path, message.lineno)
         self._emitter.put(
@@ -198,41 +206,10 @@ class ReportSender:
                 item,
                 when,
                 f"{category.__module__}.{category.__qualname__}",
-                to_text(str(message.message)),
-                to_text(_moved(path, self._paths)),
+                to_text(text),
+                to_text(moved.path(path, self._paths)),
                 int(message.lineno),
                 to_text(line) if line else None,
                 location and (to_text(location[0]), int(location[1]), to_text(str(location[2]))),
             )
         )
-
-
-def _moved(path: str, paths: tuple[str, str] | None) -> str:
-    if paths and path.startswith(paths[0]):
-        return paths[1] + path[len(paths[0]) :]
-    return path
-
-
-def _moved_longrepr(longrepr: Any, there: str, here: str) -> Any:
-    """Name files by their place on the user's side, in an error or in the place of a skip."""
-    if isinstance(longrepr, str):
-        return longrepr.replace(f"{there}/", f"{here}/")
-    if isinstance(longrepr, tuple):
-        return tuple(_moved(p, (there, here)) if isinstance(p, str) else p for p in longrepr)
-    _move_paths(longrepr, there, here)
-    return longrepr
-
-
-def _move_paths(data: Any, there: str, here: str) -> None:
-    """Name files by their place on the user's side, in the parts of a traceback that hold paths."""
-    todo = [data]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, dict):
-            for key, value in part.items():
-                if key == "path" and isinstance(value, str):
-                    part[key] = _moved(value, (there, here))
-                else:
-                    todo.append(value)
-        elif isinstance(part, list | tuple):
-            todo.extend(part)

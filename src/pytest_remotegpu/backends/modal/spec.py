@@ -124,6 +124,11 @@ def _unknown(name: str) -> str:
 
 def _alike(name: str) -> str:
     known = [*table.TYPES, *table.ALIASES]
+    if bare := _marked(name):
+        if f"{bare}!" in table.TYPES:
+            return f"which is no GPU of Modal's; did you mean {bare}! or {bare}?"
+        exact = " and ".join(each for each in table.TYPES if each.endswith("!"))
+        return f"which is no GPU of Modal's; only {exact} has a !: did you mean {bare}?"
     asked = unicodedata.normalize("NFKC", _short(name)).partition(":")[0].upper()
     words = gpu.words(asked.replace("_", "-")) - MAKER
     named = [each for each in table.TYPES if gpu.words(each) <= words]
@@ -148,6 +153,12 @@ def check_prices(names: Iterable[str], backends: Callable[[], Iterable[str]]) ->
             f"nor a backend; {_alike(name)}; for the cards of another backend its name stands "
             "there, as in ssh:gpubox = 1.20"
         )
+
+
+def _marked(name: str) -> str:
+    """Give the name of the type that stands before ``!``; empty where none does."""
+    card = table.find(name.rstrip("! ")) if name.rstrip().endswith("!") else None
+    return "" if card is None else card.name
 
 
 def choose(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:

@@ -223,3 +223,27 @@ def test_base_exception():
 def test_marked_twice():
     local_name = {"key": [1, 2]}
     assert local_name["key"] == []
+
+
+def grouped():
+    """Gather errors, one of them in a group of its own."""
+    found = []
+    for level in range(2):
+        try:
+            deep(level)
+        except KeyError as error:
+            found.append(error)
+    return [found[0], ExceptionGroup("inner", found[1:])]
+
+
+@both
+def test_group(side):
+    raise ExceptionGroup("outer", grouped())
+
+
+@both
+def test_group_from(side):
+    try:
+        deep(1)
+    except KeyError as error:
+        raise ExceptionGroup("outer", grouped()) from error
