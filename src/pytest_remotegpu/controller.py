@@ -240,8 +240,9 @@ class Controller:
             lost = Lost("")
         except EndOfStreamError as error:
             diagnosis = worker.channel.diagnosis()
-            last = diagnosis.splitlines()[-1] if diagnosis else ""
-            lost = Lost(f"{error}: {last}\n{diagnosis}" if last else str(error))
+            known = getattr(worker.channel, "headline", "")
+            last = known or (diagnosis.splitlines()[-1] if diagnosis else "")
+            lost = Lost(f"{error}: {last}\n{diagnosis}".strip() if last else str(error))
         except ProtocolError as error:
             lost = Lost(str(error), hostile=True)
         except UsageError as error:

@@ -16,15 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 
-from pytest_remotegpu import conftests, cost, lifeline, selection, terminal
-from pytest_remotegpu.backends.base import Backend
+from pytest_remotegpu import conftests, cost, lifeline, remains, selection, terminal
+from pytest_remotegpu.backends.base import Backend, Leaves
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.control import Control, header, show_summary
 from pytest_remotegpu.cost import Forecast
@@ -230,16 +229,19 @@ class Node(Control):
         """Say what has been spent by now; ``None`` where nobody knows of any price."""
         far = self._far if self._running else None
         workers, living = ([], []) if far is None else far.spending.so_far()
-        if far is None or cost.total(workers) is None:
+        left = None if far is None else far.spending.left()
+        if far is None or (cost.total(workers) is None and left is None):
             return None
         summary = RunSummary(
             where=far.summary.where,
             real=far.summary.real,
+            shapes=far.summary.shapes,
             workers=workers,
             dearest=far.spending.dearest,
             rents=far.spending.rents,
             worst=far.summary.worst,
             began=far.summary.began,
+            left=left,
         )
         process, at = self._shipping.sender.worker, time.monotonic()
         words = {"process": process, "at": at, "living": living, "summary": summary.to_plain()}
@@ -471,12 +473,10 @@ class Hub:
         for name in told:
             words = json.loads(self._spent[name])
             found = RunSummary.from_plain(words["summary"])
-            more = max(self._died[name] - words["at"], 0.0)
-            found.workers = [
-                replace(each, idle=each.idle + more) if each.name in words["living"] else each
-                for each in found.workers
-            ]
+            found.last(max(self._died[name] - words["at"], 0.0), words["living"])
             self._summary.add(found)
+        if len(told) < len(silent) and isinstance(self._backend, Leaves):
+            self._summary.left = [*(self._summary.left or ()), *remains.UNKNOWN]
         if cost.total(self._summary.workers) is None:
             return
         unknown = ", ".join(name for name in silent if name not in told)

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_remotegpu import selection, terminal
 from pytest_remotegpu.advice import Refusal
-from pytest_remotegpu.backends.base import Backend, Environment, Heading, Leaves, Tells
+from pytest_remotegpu.backends.base import Backend, Environment, Heading, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Said, Worker
@@ -482,9 +482,7 @@ class FarSide:
         if self.controller is not None:
             self.controller.close()
             self.pass_on_words()
-            if isinstance(self.backend, Leaves):
-                left = self.backend.left()
-                self.summary.left = [(it.of, it.machine, it.until, it.sure) for it in left]
+            self.summary.left = self.spending.left()
         self.spending.conclude(self.summary)
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()

@@ -137,11 +137,17 @@ def document(
 
 def _left(summary: RunSummary) -> list[dict[str, Any]] | None:
     """List the machines that are still there; ``None`` where there is nothing to know."""
-    if summary.left is None or not summary.workers:
+    left = summary.still_there()
+    if left is None or not summary.workers:
         return None
     return [
-        {"name": of, "machine": machine, "until": until, "confirmed": sure}
-        for of, machine, until, sure in summary.left
+        {
+            "name": of or None,
+            "machine": machine,
+            "until": until if math.isfinite(until) else None,
+            "confirmed": sure,
+        }
+        for of, machine, until, sure in left
     ]
 
 

@@ -146,7 +146,8 @@ def lines(away: Iterable[Rented]) -> Iterator[str]:
     """Write what there is, a line for each thing."""
     for found in away:
         for running in _ours(found):
-            yield f"{found.name(running)}, {running.about}{', in use' if running.busy else ''}"
+            use = running.use or ("in use" if running.busy else "")
+            yield ", ".join(filter(None, [found.name(running), running.about, use]))
             yield from (f"  {command}" for command in running.commands)
         for running in found.orphans:
             yield f"{found.name(running)}, {running.about}, left over: remotegpu gc takes it away"
@@ -185,14 +186,15 @@ def stop(found: Rented, running: Running) -> Told:
 def stop_all(found: Rented, *, busy: bool) -> Iterator[Told]:
     """End what a backend runs.
 
-    :param busy: whether that is to end, too, which sessions use.
+    :param busy: whether that is to end, too, which sessions use, or which is not paid for.
     """
     if found.trouble:
         yield refusal(found), False
     for running in found.running:
-        if running.busy and not busy:
-            text = "was left alone: a session uses it; --all ends it too"
-            yield f"{found.name(running)} {text}", False
+        free = running.paid is False
+        if (running.busy or free) and not busy:
+            why = running.use or ("it is not paid for" if free else "a session uses it")
+            yield f"{found.name(running)} was left alone: {why}; --all ends it too", free
         else:
             yield stop(found, running)
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from pytest_remotegpu import cost
-from pytest_remotegpu.backends.base import Backend, Price, Prices
+from pytest_remotegpu import cost, remains
+from pytest_remotegpu.backends.base import Backend, Leaves, Price, Prices
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Worker
 from pytest_remotegpu.cost import Bill, Rate, WorkerCost
@@ -393,6 +393,12 @@ class Spending:
         bills = self._up_to_date()
         living = [bill.name for bill in bills if bill.ended is None]
         return [bill.close(now, self._began) for bill in bills], living
+
+    def left(self) -> list[remains.Left] | None:
+        """Say which machines would be there if all ended now; ``None`` where that is no matter."""
+        if not isinstance(self._backend, Leaves):
+            return None
+        return [(each.of, each.machine, each.until, each.sure) for each in self._backend.left()]
 
     @property
     def rents(self) -> bool:

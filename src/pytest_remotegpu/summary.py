@@ -6,7 +6,7 @@ Knows nothing of pytest, of workers or of whoever reads it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -95,7 +95,8 @@ class RunSummary:
     :ivar more: what else the run as data is to hold, by its key there; values that JSON can carry.
     :ivar left: the machines that are still paid for, or may be: by which name they are ended,
         what each is called, until when it stays (seconds since the epoch) and whether it is known
-        to be there, without work; ``None`` where nobody knows of any such thing.
+        to be there, without work, as each process has known it at its end (a machine that had
+        ended for it included); ``None`` where nobody knows of any such thing.
     :ivar pages: where a vendor shows the machines, as addresses.
     :ivar unmet: what the project declares and the far side has not, where something failed for it.
     :ivar phases: the parts of the run, in the order in which they were noticed.
@@ -123,7 +124,7 @@ class RunSummary:
     rents: bool = False
     worst: float | None = None
     more: dict[str, Any] = field(default_factory=dict)
-    left: list[tuple[str, str, float, bool]] | None = None
+    left: list[remains.Left] | None = None
     pages: list[str] = field(default_factory=list)
     unmet: Unmet | None = None
     phases: list[Phase] = field(default_factory=list)
@@ -257,7 +258,23 @@ class RunSummary:
         for phase in other.phases:
             self.phase(phase.who, phase.name, phase.start + later, phase.seconds)
 
+    def last(self, seconds: float, living: Sequence[str]) -> None:
+        """Have workers last so much longer that had not ended, and whatever they are on.
+
+        :param living: the names of those.
+        """
+        self.workers = [
+            replace(each, idle=each.idle + seconds) if each.name in living else each
+            for each in self.workers
+        ]
+        left = map(_machine, self.left or ())
+        self.left = None if self.left is None else remains.later(left, seconds)
+
     # for people
+
+    def still_there(self) -> list[remains.Left] | None:
+        """Give the machines of ``left`` that are there now; ``None`` where nobody knows of any."""
+        return None if self.left is None else remains.settle(map(_machine, self.left), time.time())
 
     def all_notes(self) -> list[str]:
         """Give the lines for the user, the one on what is lacking there among them."""
@@ -307,7 +324,7 @@ class RunSummary:
         elif self.rents and self.workers:
             yield f"cost: not known: {cost.lacking({each.shape for each in self.workers})}"
         if self.left is not None and self.workers:
-            yield from remains.words(self.left)
+            yield from remains.words(self.still_there() or [])
 
     def _worker_lines(self) -> Iterable[str]:
         """Write what each worker has cost, where several were rented; the dearest first."""
@@ -342,6 +359,12 @@ def _size(count: int) -> str:
         if count >= 2**power:
             return f"{count / 2**power:.1f} {unit}"
     return f"{count / 2**10:.1f} KiB"
+
+
+def _machine(data: Sequence[Any]) -> remains.Left:
+    """Undo what JSON has made of a tuple."""
+    of, machine, until, sure = data
+    return str(of), str(machine), float(until), bool(sure)
 
 
 def _part(data: Mapping[str, Any]) -> ShapeSummary:

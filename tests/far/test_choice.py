@@ -36,7 +36,7 @@ MIXED = """
 
     def test_here(): pass
 
-    class TestIn:
+    class TestInner:
         @pytest.mark.gpu
         @pytest.mark.parametrize("value", [1, 2])
         def test_in(self, value): pass
@@ -63,7 +63,7 @@ def ids(result: pytest.RunResult) -> list[str]:
     "arguments",
     [
         ("test_mixed.py::test_far", "test_mixed.py"),
-        ("test_mixed.py::TestIn::test_in[2]", "./test_mixed.py::test_here", "test_mixed.py"),
+        ("test_mixed.py::TestInner::test_in[2]", "./test_mixed.py::test_here", "test_mixed.py"),
         ("--keep-duplicates", "test_mixed.py", "test_mixed.py"),
         ("--keep-duplicates", "sub/test_sub.py::test_far", "sub/../sub", "."),
     ],

@@ -53,7 +53,7 @@ TESTS = """
 FAILING_CLASS = """
 import pytest
 
-class TestIn:
+class TestInner:
     @pytest.mark.parametrize("value", [1])
     def test_in(self): pass
 """
@@ -133,7 +133,7 @@ def test_one_that_fails_there(project: pytest.Pytester) -> None:
     ("source", "error", "place"),
     [
         ("raise ValueError('no luck')", "ValueError: no luck", "build/test_odd.py"),
-        (FAILING_CLASS, "function uses no argument 'value'", "build/test_odd.py::TestIn"),
+        (FAILING_CLASS, "function uses no argument 'value'", "build/test_odd.py::TestInner"),
         ("def test(): pass", "this side did not come to that file", "build/test_odd.py"),
     ],
     ids=["fails", "class", "tests"],

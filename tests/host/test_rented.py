@@ -30,6 +30,10 @@ from pytest_remotegpu.backends.base import Running
 from pytest_remotegpu.errors import FarSideError
 
 HERE = pathlib.Path(__file__).parent
+KNOWN = {
+    "kept": {"paid": False, "use": "no machine is up"},
+    "warm": {"paid": True, "use": "2 machines are up"},
+}
 (HERE / "imported").touch()
 
 
@@ -42,7 +46,7 @@ class Cloud:
     def _things(self, *states):
         mine = {id: s for id, s in self._read().items() if s != "another's"}
         return [
-            Running(id, f"1 x T4, {state}", busy=state == "busy")
+            Running(id, f"1 x T4, {state}", busy=state in ("busy", "warm"), **KNOWN.get(state, {}))
             for id, state in mine.items()
             if state in states
         ]
@@ -57,10 +61,10 @@ class Cloud:
         (HERE / "cloud.json").write_text(json.dumps(left))
 
     def list(self):
-        return self._things("idle", "busy", "stuck")
+        return self._things("idle", "busy", "stuck", "kept", "warm")
 
     def stop(self, id):
-        self._end(id, "idle", "busy", "stuck")
+        self._end(id, "idle", "busy", "stuck", "kept", "warm")
 
     def logs(self, id):
         yield from (f"{id} line {number}\\n" for number in range(30))
@@ -176,7 +180,9 @@ def test_ps_lists_what_is_ours(clouds: Clouds) -> None:
         "busy": True,
         "commands": [],
         "orphan": False,
+        "paid": None,
         "run": "",
+        "use": "",
     }
     assert [each["orphan"] for each in found["running"]] == [False, False, True]
 
@@ -190,6 +196,21 @@ def test_stop_ends_what_no_session_uses(clouds: Clouds) -> None:
     assert clouds.left == ["a-2", "a-3", "b-1"]
     assert rented(command("stop", "--all")) == ["cloud:a-2 has ended"]
     assert clouds.left == ["a-3", "b-1"]
+
+
+def test_what_a_backend_knows_of_use_stands_for_it(clouds: Clouds) -> None:
+    """What is not paid for is left alone and no trouble; what is may be in use, which is one."""
+    clouds.run({"a-1": "kept"})
+    assert rented(command("ps")) == ["cloud:a-1, 1 x T4, kept, no machine is up"]
+    left = "was left alone: no machine is up; --all ends it too"
+    assert rented(command("stop")) == [f"cloud:a-1 {left}"]
+    clouds.run({"a-1": "kept", "a-2": "warm"})
+    assert rented(command("ps"))[1] == "cloud:a-2, 1 x T4, warm, 2 machines are up"
+    assert rented(command("stop", status=1)) == [
+        f"cloud:a-1 {left}",
+        "cloud:a-2 was left alone: 2 machines are up; --all ends it too",
+    ]
+    assert rented(command("stop", "--all")) == ["cloud:a-1 has ended", "cloud:a-2 has ended"]
 
 
 def test_stop_ends_what_is_named_and_nothing_else(clouds: Clouds) -> None:

@@ -4,8 +4,14 @@ What it proves is the protocol: calls, streams, faults. Scheduling, registries, 
 starts of the real service it can't show.
 """
 
-from .faults import Faults
-from .scheduling import Limits
-from .service import LoopbackModal
+try:
+    from .faults import Faults
+    from .scheduling import Limits
+    from .service import LoopbackModal
+except ModuleNotFoundError as error:
+    way = "it needs Modal's client: python -m pip install -e '.[modal]', in the clone"
+    raise ModuleNotFoundError(
+        f"the service can't start ({error}); {way}", name=error.name
+    ) from None
 
 __all__ = ["Faults", "Limits", "LoopbackModal"]

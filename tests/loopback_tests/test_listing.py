@@ -10,6 +10,8 @@ import time
 
 import modal
 import pytest
+from grpclib import Status
+from modal_proto import api_pb2
 
 from pytest_remotegpu.backends.base import Site
 from pytest_remotegpu.backends.modal import listing
@@ -73,6 +75,47 @@ def test_an_app_says_what_was_counted_and_where_it_is_shown(stand: Stand) -> Non
     words = ("app logs --follow", "container list --app-id", "app stop")
     assert found.commands == [f"modal {each} {app.id}" for each in words]
     assert found.about == f"deployed, {counted}, https://modal.com/id/{app.id}"
+
+
+def test_what_is_said_of_use_is_what_the_service_knows(stand: Stand) -> None:
+    """What has containers may be in use, and is paid for; what has none is neither."""
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    apps = listing.Apps()
+    kept = "no container is up: nothing is paid for, it is kept for the next run"
+    (found,) = apps.list()
+    assert (found.busy, found.paid, found.use) == (False, False, kept)
+    function = modal.Function.from_name("rgpu-ours", "run", client=stand.client)
+    function.with_options(scaledown_window=60).remote("a-word")
+    (found,) = apps.list()
+    up = "1 container is up, at work or kept warm: paid for"
+    assert (found.busy, found.paid, found.use) == (True, True, up)
+    stand.service.lose(stand.service.running[0])
+    stand.service.wait_until(lambda: not stand.service.running, 10)
+    (found,) = apps.list()
+    assert (found.busy, found.paid, found.use) == (False, False, kept)
+
+
+def test_an_app_that_is_not_deployed_says_what_it_is(stand: Stand) -> None:
+    """One of a session, and one whose deployment was broken off, or is under way."""
+    app = modal.App("rgpu-own", tags={TAG: "x"})
+    own = "no container is up: nothing is paid for, it ends by itself once its session has"
+    with app.run(client=stand.client):
+        (found,) = listing.Apps().list()
+        assert found.about.startswith("a session's own, https://")
+        assert (found.busy, found.paid, found.use) == (False, False, own)
+        (made,) = (each for each in stand.service.apps if each.live)
+        made.state = api_pb2.APP_STATE_INITIALIZING
+        (found,) = listing.Apps().list()
+        assert found.about.startswith("a deployment that is not complete, https://")
+        assert (found.busy, found.paid, found.use) == (False, False, own)
+
+
+def test_what_the_service_does_not_tell_is_not_called_free(stand: Stand) -> None:
+    deploy(stand, "rgpu-ours", {TAG: "x"})
+    stand.service.faults.refuse("TaskList", Status.PERMISSION_DENIED, "no", times=None)
+    (found,) = listing.Apps().list()
+    unknown = "whether a container is up, and paid for, is not known"
+    assert (found.busy, found.paid, found.use) == (True, None, unknown)
 
 
 def test_a_log_is_followed_until_its_app_ends(stand: Stand) -> None:

@@ -73,6 +73,8 @@ NORMALISED: tuple[Rule, ...] = (
     Rule("junit hostname", Place.JUNIT_ATTRIBUTE, r"hostname"),
     Rule("our junit properties", Place.JUNIT_PROPERTY, r"remotegpu.*"),
     Rule("our user properties", Place.USER_PROPERTY, r"remotegpu.*"),
+    # a process of pytest-xdist writes to the stream that the session writes its lines to in pieces
+    Rule("our line within another", Place.TEXT, r"(?<=items\])remote: .*", ""),
     Rule("collection goes on", Place.TEXT, r"\bcollecting \.\.\. (?=collected )", ""),
     Rule("collection begins", Place.HEADER_LINE, r"collecting \.\.\. ?"),
     Rule("our lines", Place.HEADER_LINE, r"remote: .*"),

@@ -355,6 +355,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "timestamps": ("at 2024-05-06T07:08:09.123456+00:00", "at 2025-01-01T00:00:00Z"),
     "age of the cache": ("(cache from 0:00:03 ago,", "(cache from 1:00:00 ago,"),
     "pids": ("This process (pid=12)", "This process (pid=99)"),
+    "our line within another": ("1 worker [15 items]remote: 4 here", "1 worker [15 items]"),
     "collection goes on": ("collecting ... collected 3 items", "collected 3 items"),
     "progress": (
         "test_a.py::test_b PASSED   [  1%]",
@@ -374,6 +375,7 @@ KEPT = {
     "timestamps": ("2024-05-06", "2024-05-07"),
     "age of the cache": ("0:00:03 ago", "0:00:04 ago"),
     "pids": ("pid_file 12", "pid_file 13"),
+    "our line within another": ("[15 items] remote: 4 here", "[15 items]"),
     "collection goes on": ("collecting ... failed", "failed"),
     "progress": ("loss [ 10]", "loss [ 20]"),
 }

@@ -109,15 +109,26 @@ def test_a_session_ends_before_anything_runs(
     assert service.containers == []
 
 
+def test_a_session_with_what_is_no_address(
+    pytester: pytest.Pytester, service: LoopbackModal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODAL_SERVER_URL", "notaurl")
+    pytester.makepyfile(TEST)
+    result = run(pytester, T4)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "MODAL_SERVER_URL='notaurl' is no address of a service; leave it out, or" in said(result)
+    assert service.requests == []
+
+
 def test_a_session_with_a_network_that_is_too_slow(
     pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:
     """Each test is an error that says so; the session does not hang for longer than that."""
     pytester.makepyfile(TEST)
     pytester.makeconftest("""
-        from pytest_remotegpu.backends import modal
+        from pytest_remotegpu.backends.modal import calling
 
-        modal.SIGNING_IN = 4.0
+        calling.SIGNING_IN = 4.0
     """)
     service.faults.slow = {"ClientHello": 60.0}
     result = run(pytester, T4)
@@ -262,7 +273,7 @@ def test_a_slow_network_and_a_clock_that_is_wrong(
     site = Site(executable=sys.executable)
     (late,) = list(examining.examine(sys.executable, {}, os.environ, 4.0))[2:]
     assert (late.state, late.text) == ("FAIL", "Modal does not answer within 4 s")
-    monkeypatch.setattr("pytest_remotegpu.backends.modal.SIGNING_IN", 0.5)
+    monkeypatch.setattr("pytest_remotegpu.backends.modal.calling.SIGNING_IN", 0.5)
     with pytest.raises(FarSideError, match=r"within 0\.5 s; see https://status"):
         make("T4", site).open(Shape(1), Environment())
 

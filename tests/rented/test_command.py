@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -48,6 +49,40 @@ def test_a_session_is_seen_and_ended(pytester: pytest.Pytester, service: Loopbac
     assert living == ["rgpu-of-somebody-else"]
     session.end()
     assert "ended without an answer" in session.text
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", ["in order", "kill -9", "Ctrl-C while it builds"])
+def test_after_a_session_nothing_is_called_in_use(
+    pytester: pytest.Pytester, service: LoopbackModal, how: str
+) -> None:
+    """What counts is said: whether a container is up, which is paid for."""
+    mark = pytester.path / "has-begun"
+    pytester.makeini("[pytest]\nremotegpu_idle = 15\n")
+    pytester.makepyfile(LONG.replace('pathlib.Path("has-begun")', f"pathlib.Path({str(mark)!r})"))
+    if "builds" in how:
+        service.faults.slow_build = {"uv pip install": 300.0}
+    with Started(pytester, T4, *["-k", "before"] * (how == "in order")) as session:
+        if how == "kill -9":
+            assert until(mark.exists)
+            session.process.send_signal(signal.SIGKILL)
+        elif "builds" in how:
+            session.wait_for("uv pip install")
+            session.process.send_signal(signal.SIGINT)
+        session.end()
+    if how == "in order":
+        assert "1 container is up, at work or kept warm: paid for\n" in remotegpu("ps")
+        told = remotegpu("stop")
+        assert "was left alone: 1 container is up, at work or kept warm: paid for; --all" in told
+    service.wait_until(lambda: not service.running, 40)
+    seen = remotegpu("ps")
+    assert "no container is up: nothing is paid for, it " in seen
+    assert "in use" not in seen
+    assert ("a deployment that is not complete, https://" in seen) == ("builds" in how)
+    told = remotegpu("stop")
+    assert re.search(
+        r"^modal:\S+ was left alone: no container is up: .*; --all", told, re.MULTILINE
+    )
 
 
 def the_command() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -152,7 +153,9 @@ def test_the_service_fails_while_a_container_works(
     result = run(pytester, T4)
     result.assert_outcomes(passed=2, failed=4)
     assert service.count("AttemptRetry") == 0
-    assert 6 <= len(names(ran)) <= 8, names(ran)
+    runs = Counter(names(ran))  # what it runs between its loss and its end is run again elsewhere
+    assert len(runs) == 6
+    assert set(runs.values()) <= {1, 2}
 
 
 @plane

@@ -82,3 +82,14 @@ def test_what_can_not_be_asked_changes_nothing(
     assert "$0.590 an hour" in before
     assert after.endswith(f"by prices of {TABLE}")
     assert (price["date"], price["source"]) == (TABLE, table.SOURCE)
+
+
+def test_a_price_for_a_card_that_there_is_not(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    result = run(pytester, "--remote=modal:T4", "-o", "remotegpu_prices=H10 = 3.00")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = said(result)
+    assert "remotegpu_prices has a price for 'H10', which is neither a GPU of Modal's" in text
+    assert "did you mean H100" in text
+    assert service.requests == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import xml.etree.ElementTree as ET
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from loopback import LoopbackModal
+from loopback.containers import Container
 from session.running import Started, run, said, until
 
 pytest.importorskip("xdist")
@@ -200,3 +202,93 @@ def test_ends(
         if ephemeral:
             service.wait_until(lambda: not service.running, 75)
         assert until(lambda: not session.living())
+
+
+# what is said to be left
+
+
+UNEVEN = """
+    import os, pathlib, time, pytest
+
+    FOLDER = pathlib.Path({folder!r})
+    BEFORE = []
+
+    def wait(name):
+        (FOLDER / name).touch()
+        while not (FOLDER / "go").exists():
+            time.sleep(0.1)
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("number", range(4))
+    def test_it(number):
+        if {first} and number == 0:
+            wait("has-begun-0")
+        elif not {first} and BEFORE:
+            wait("waits-" + os.environ["MODAL_TASK_ID"])
+        BEFORE.append(number)
+"""
+
+
+def at_work(service: LoopbackModal) -> list[Container]:
+    return [each for each in service.running if each.current is not None]
+
+
+def left(pytester: pytest.Pytester) -> dict[str, bool]:
+    """Say which machines a run has left, by its record, and whether that is certain."""
+    told = json.loads(pytester.path.joinpath("run.json").read_text())["left_running"]
+    found = {each["machine"]: each["confirmed"] for each in told}
+    assert len(found) == len(told), told
+    return found
+
+
+@pytest.mark.timeout(120)
+def test_what_has_ended_before_the_session_is_not_left(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    """A container that was lost, and one whose process was done long before the others."""
+    pytester.makepyfile(UNEVEN.format(folder=str(pytester.path), first=True))
+    args = ["-n2", T4, "-o", "remotegpu_idle=5", "--remote-json=run.json", "-v"]
+    with Started(pytester, *args) as session:
+        begun = pytester.path / "has-begun-0"
+        assert until(lambda: begun.exists() and "[gw1]" in session.text)
+        service.wait_until(lambda: len(at_work(service)) == 1, 20)
+        service.lose(*at_work(service))
+        begun.unlink()
+        assert until(begun.exists)
+        service.wait_until(lambda: service.running == at_work(service), 30)
+        (pytester.path / "go").touch()
+        assert session.end() == 0, session.text
+        there = [each.id for each in service.running]
+    assert len(service.containers) >= 2
+    assert left(pytester) == dict.fromkeys(there, True)
+    assert len(there) == 1
+    assert "left running: 1 machine without work, paid for until" in session.text
+
+
+@pytest.mark.timeout(120)
+def test_what_a_process_has_had_that_was_killed_may_be_left(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    pytester.makepyfile(UNEVEN.format(folder=str(pytester.path), first=False))
+    args = ["-n2", T4, "-o", "remotegpu_idle=30", "--remote-json=run.json"]
+    with Started(pytester, *args) as session:
+        assert until(lambda: len(list(pytester.path.glob("waits-*"))) == 2), session.text
+        session.wait_for("..")
+        (killed, _) = (
+            pid
+            for pid in session.living()
+            if b"stdin.readline" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
+        os.kill(killed, signal.SIGKILL)
+        session.wait_for("node down")
+        (pytester.path / "go").touch()
+        assert session.end() == 1, session.text
+        there = [each.id for each in service.running]
+    told = left(pytester)
+    assert told.keys() == set(there)
+    assert sorted(told.values()) == [False, True]
+    text = session.text
+    assert "left running: 1 machine without work, paid for until" in text
+    assert "left running: a machine may still start or be at work, since the end of that" in text
+    (line,) = re.findall(r"^1 GPU   (\d) workers   ", text, re.MULTILINE)
+    assert int(line) == len(re.findall(r"^  modal-gw\d-\d   ", text, re.MULTILINE))

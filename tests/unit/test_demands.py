@@ -210,6 +210,7 @@ def test_files_that_declare_nothing_that_can_be_meant_are_passed_over(
     tmp_path: Path, text: str
 ) -> None:
     demands = session(tmp_path, text)
+    (tmp_path / "pyproject.toml").write_text("dependency-groups.test = 'first-of-nobody'")
     demands.lack(["first_of_nobody"])
     demands.take(Has(["pytest"], [], {}))
     assert demands.unmet(There()) is None

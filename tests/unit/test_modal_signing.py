@@ -124,5 +124,48 @@ def test_a_name_that_can_be_none() -> None:
     assert "can't be reached" in found.what
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["notaurl", "", "https://", "http:///path", "http://host:port", "http://[::1", "ftp://host"],
+)
+@pytest.mark.parametrize("variable", [False, True])
+def test_what_is_no_address_is_refused_with_its_origin(
+    monkeypatch: pytest.MonkeyPatch, url: str, *, variable: bool
+) -> None:
+    """One of several is enough: the SDK tries them in turn, and would trip over it."""
+    several = f"https://api.example,{url}" if url else url
+    where = f"server_url = {several!r} in a profile of /home/me/.modal.toml"
+    monkeypatch.delenv("MODAL_SERVER_URL", raising=False)
+    if variable:
+        monkeypatch.setenv("MODAL_SERVER_URL", several)
+        where = f"MODAL_SERVER_URL={several!r}"
+    modal = at(several)
+    modal.config.DEFAULT_SERVER_URL = "https://api.modal.com"
+    modal.config.user_config_path = "/home/me/.modal.toml"
+    found, took = timed(modal)
+    assert found is not None
+    assert (found.kind, found.what) == ("usage", f"{where} is no address of a service")
+    assert found.fix == "leave it out, or give one such as https://api.modal.com"
+    assert took < WITHIN
+
+
+def test_an_address_of_the_users_own_that_does_not_answer_is_named_with_its_origin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def resolve(*_: object, **__: object) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setenv("MODAL_SERVER_URL", "https://apo.modal.com")
+    found, _ = timed(at("https://apo.modal.com"), resolve=resolve)
+    assert found is not None
+    assert found.kind == "infra"
+    assert "apo.modal.com: " in found.what
+    assert "whether MODAL_SERVER_URL='https://apo.modal.com' is meant" in found.fix
+    monkeypatch.delenv("MODAL_SERVER_URL")
+    found, _ = timed(at("https://api.modal.com"), resolve=resolve)
+    assert found is not None
+    assert "status.modal.com" in found.fix
+
+
 def test_a_socket_of_this_host_is_not_tried() -> None:
     assert signing.reach(at("unix:/run/modal.sock")) is None

@@ -239,3 +239,34 @@ def test_how_to_have_one_more_type(rest: str, shape: Shape, words: str) -> None:
     if "--remote=modal:" in found:
         named = spec.parse(found.partition("modal:")[2])
         assert len(spec.choose(named, shape)) == len(spec.choose(spec.parse(rest), shape)) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("T99", "which is neither a GPU of Modal's nor a backend; there are: A10, A100, "),
+        ("H10", "did you mean H100"),
+        ("a100-80", "did you mean A100-80GB"),
+        ("sssh", "nor a backend"),
+        ("Modal", "nor a backend"),
+        ("x" * 500, "xxx..."),
+    ],
+)
+def test_prices_that_are_for_nothing(name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)) as caught:
+        spec.check_prices(["T4", name], lambda: ["modal", "ssh"])
+    assert f"has a price for {name[:8]!r}"[:-1] in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_prices_that_are_for_something() -> None:
+    """What has a colon is a backend, installed here or not: a project's file serves many hosts."""
+
+    def names() -> list[str]:
+        asked.append(True)
+        return ["modal", "ssh"]
+
+    asked: list[bool] = []
+    spec.check_prices([*table.TYPES, *table.ALIASES, "t4", "modal:T4", "other:box"], names)
+    assert not asked  # which reads a file for each package that is installed
+    spec.check_prices(["ssh", "modal"], names)

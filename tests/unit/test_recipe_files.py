@@ -163,6 +163,33 @@ def test_extras_and_groups_are_followed(
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('project.dependencies = "numpy"', "project.dependencies is 'numpy', and must be a list"),
+        ("project.dependencies = ['numpy', 3]", "project.dependencies has 3, which is no text"),
+        ("project.dependencies = {numpy = '1'}", "project.dependencies is {'numpy': '1'}"),
+        ("project.optional-dependencies.gpu = 'numpy'", 'such as gpu = ["numpy"]'),
+        ("project.optional-dependencies.gpu = [3]", "project.optional-dependencies.gpu has 3"),
+        ("project.optional-dependencies = ['numpy']", "must be a table, [project.optional"),
+        ("dependency-groups.test = 'pytest'", "dependency-groups.test is 'pytest'"),
+        ("dependency-groups.test = [3]", "group 'test' has 3; an entry is a requirement"),
+        ("project = 'x'", "project is 'x', and must be a table, [project]"),
+        ("tool.uv.conflicts = 'x'", "tool.uv.conflicts is 'x'"),
+    ],
+)
+def test_what_has_another_type_is_refused(text: str, words: str) -> None:
+    """Nothing is taken letter by letter, and nothing silently left out."""
+    read = Pyproject.parse("pyproject.toml", text)
+
+    def needs() -> list[str]:
+        return read.requirements(*read.usual())
+
+    with pytest.raises(UsageError) as caught:
+        needs()
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("extras", "groups", "words"),
     [
         (("tpu",), (), "no extra 'tpu'; it has: all, core, cpu, gpu"),

@@ -144,9 +144,10 @@ class Channel(Protocol):
     away: then a worker that has not said hello is tried again, too. ``preempted`` says whether that
     is so because the machine was taken away, by whoever rents it out: then no test is to blame, and
     what has no verdict is run elsewhere, in bounds. ``fix`` says what to do about how it ended, in
-    the words with which ``diagnosis`` ends. A backend that
-    rents a machine for each worker says in ``rental`` since when that is paid for; without one, a
-    worker is paid for from when it was opened.
+    the words with which ``diagnosis`` ends. ``headline`` says in one line how it ended, where the
+    last line of ``diagnosis`` does not; empty where it does. A backend that rents a machine for
+    each worker says in ``rental`` since when that is paid for; without one, a worker is paid for
+    from when it was opened.
 
     ``send`` and ``stop`` are called from one thread, ``frames`` from another.
     """
@@ -420,7 +421,11 @@ class Leaves(Protocol):
     """A backend whose machines may be paid for after a session implements this as well."""
 
     def left(self) -> Sequence[Left]:
-        """Give those that are there once all workers were stopped; asks nobody."""
+        """Give those that are there once all workers were stopped; asks nobody.
+
+        One that has ended may be given with ``until`` 0: then it is gone for other processes of
+        the session as well, which have used it before.
+        """
 
 
 @runtime_checkable

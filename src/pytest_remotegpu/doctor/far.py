@@ -149,7 +149,8 @@ def _listen(backend: Backend, channel: Channel, patience: float) -> Hello:
     for told in trouble:
         if told.fix:
             raise told
-    said = "; ".join([*map(str, trouble), channel.diagnosis()])
+    diagnosis = channel.diagnosis()
+    said = "; ".join([*map(str, trouble), getattr(channel, "headline", "") or diagnosis])
     fix = str(getattr(channel, "fix", ""))
     raise FarSideError(said.removesuffix(f"; {fix}"), fix=fix)
 

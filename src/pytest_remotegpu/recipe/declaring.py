@@ -94,9 +94,12 @@ def _others(root: Path) -> Iterator[Source]:
 
 def _project(root: Path, path: str) -> Pyproject | None:
     try:
-        return Pyproject.parse(path, read_text(root / path, path))
+        project = Pyproject.parse(path, read_text(root / path, path))
+        project.check(project.extras, project.groups)
+        project.uv_sources  # noqa: B018 -- raises where it is no table
     except UsageError:
         return None
+    return project
 
 
 def _lines(source: Source) -> Iterator[str]:

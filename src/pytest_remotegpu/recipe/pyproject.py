@@ -57,10 +57,20 @@ class Pyproject:
             raise UsageError(f"{name} is no TOML: {error}; mend the file") from None
 
     def _table(self, *path: str) -> dict[str, Any]:
-        found: Any = self.data
-        for key in path:
-            found = found.get(key, {}) if isinstance(found, dict) else {}
-        return found if isinstance(found, dict) else {}
+        """Give a table, empty where there is none.
+
+        :raises UsageError: where something else stands in its place.
+        """
+        found = dict(self.data)
+        for number, key in enumerate(path, 1):
+            inner: Any = found.get(key, {})
+            if not isinstance(inner, dict):
+                where = ".".join(path[:number])
+                raise UsageError(
+                    f"{self.name}: {where} is {inner!r}, and must be a table, [{where}]"
+                )
+            found = inner
+        return found
 
     @property
     def project(self) -> dict[str, Any]:
@@ -94,15 +104,41 @@ class Pyproject:
 
     @property
     def extras(self) -> dict[str, list[Any]]:
-        """Extras by their normal name."""
+        """Extras by their normal name.
+
+        :raises UsageError: for one that is no list of texts.
+        """
         table = self._table("project", "optional-dependencies")
-        return {canonicalize_name(name): list(value) for name, value in table.items()}
+        return {
+            canonicalize_name(name): self._texts(value, f"project.optional-dependencies.{name}")
+            for name, value in table.items()
+        }
 
     @property
     def groups(self) -> dict[str, list[Any]]:
-        """Dependency groups by their normal name."""
+        """Dependency groups by their normal name.
+
+        :raises UsageError: for one that is no list.
+        """
         table = self._table("dependency-groups")
-        return {canonicalize_name(name): list(value) for name, value in table.items()}
+        return {
+            canonicalize_name(name): self._listed(value, f"dependency-groups.{name}")
+            for name, value in table.items()
+        }
+
+    def _listed(self, value: Any, where: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise UsageError(
+                f"{self.name}: {where} is {value!r}, and must be a list, such as "
+                f'{where.rpartition(".")[2]} = ["numpy"]'
+            )
+        return list(value)
+
+    def _texts(self, value: Any, where: str) -> list[str]:
+        for each in self._listed(value, where):
+            if not isinstance(each, str):
+                raise UsageError(f"{self.name}: {where} has {each!r}, which is no text; {READS}")
+        return list(value)
 
     def usual(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Choose the extras and groups that tests are likely to need.
@@ -111,9 +147,9 @@ class Pyproject:
         """
         apart = {
             canonicalize_name(str(value))
-            for conflict in self.tool_uv.get("conflicts", [])
-            for part in conflict
-            for value in part.values()
+            for conflict in self._listed(self.tool_uv.get("conflicts", []), "tool.uv.conflicts")
+            for part in (conflict if isinstance(conflict, list) else ())
+            for value in (part.values() if isinstance(part, dict) else ())
         }
         wanted = [name for name in USUAL if name not in apart]
         extras = tuple(name for name in wanted if name in self.extras)
@@ -139,7 +175,7 @@ class Pyproject:
         :raises UsageError: for an unknown extra or group, a circle, or what is no requirement.
         """
         self.check(extras, groups)
-        found = [str(line) for line in self.project.get("dependencies", [])]
+        found = self._texts(self.project.get("dependencies", []), "project.dependencies")
         done: set[str] = set()
         self._self_referring(found, done)
         for extra in extras:
@@ -155,7 +191,7 @@ class Pyproject:
             return
         done.add(extra)
         self.check([extra], ())
-        found += [str(line) for line in self.extras[extra]]
+        found += self.extras[extra]
         self._self_referring(found, done)
 
     def _self_referring(self, found: list[str], done: set[str]) -> None:

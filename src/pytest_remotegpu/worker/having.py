@@ -6,6 +6,7 @@ lies there; whether the project asks for what is not there, it does not know.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pkgutil
 import platform
@@ -53,8 +54,9 @@ class Having:
             tell(self._emitter)
 
     def _look_at(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if report.failed and not self._lacks:
-            self._lacks = LACKING in str(report.longrepr)
+        with contextlib.suppress(Exception):  # tests and plugins put anything on a report
+            if report.failed and not self._lacks:
+                self._lacks = LACKING in str(report.longrepr)
 
 
 def tell(emitter: Emitter) -> None:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import importlib.util
-import json
 import os
 import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any, Final
 
 from pytest_remotegpu.backends.base import (
@@ -38,20 +37,16 @@ from pytest_remotegpu.backends.modal import (
     spec,
     stays,
     table,
-    trouble,
 )
+from pytest_remotegpu.backends.modal.calling import Courier
 from pytest_remotegpu.backends.modal.losses import Losses
 from pytest_remotegpu.backends.modal.table import CardType
-from pytest_remotegpu.backends.stdio import StdioChannel
 from pytest_remotegpu.errors import FarSideError, RemoteGpuError, UnreadyError, UsageError
 from pytest_remotegpu.gpu import Shape
 
 __all__ = ["Modal", "make"]
 
-COURIER: Final = "pytest_remotegpu.backends.modal.courier"
 NAME: Final = "modal"
-RATES: Final = "--rates"
-MARK: Final = b"\x1e"
 RUN_LIMIT: Final = 3600.0
 """Seconds that a run may take where nobody says otherwise: a forgotten one costs money."""
 GRACE: Final = 60
@@ -67,141 +62,8 @@ START: Final = 10.0
 MOST_CONTAINERS: Final = 8
 """Containers at once of one environment and kind of card, for all who share a workspace; a session
 asks for as many as it has workers, so this bounds what a mistake may cost."""
-SIGNING_IN: Final = 30.0
-"""Seconds in which a courier must know whether the service takes the token."""
-LAST_LINES: Final = 12
-"""Lines of an image's build that are shown where it fails."""
 WIDE: Final = "200"
 PRELOAD: Final = ("torch", "numpy")
-
-
-class Courier(StdioChannel):
-    """A process that speaks to the service, and one call through it.
-
-    :param backend: hears what the user should know, and how calls end.
-    :ivar note: where the work runs, once that is known.
-    :ivar preempted: whether its container was taken away; ``on_notice``, called before that.
-    :ivar rental: the container, since when and how long.
-    """
-
-    def __init__(self, python: str, backend: Modal, variables: Mapping[str, str]) -> None:
-        self._backend = backend
-        self._settled = threading.Event()
-        self._end: dict[str, str] = {}
-        self._diagnosis = ""
-        self._container = ""
-        self._stay = stays.Stay(keeps=backend.keeps)
-        self.rental = self._stay.rental
-        self._call = ("", "", "", "")
-        self.preempted = False
-        self.on_notice: Callable[[], None] = lambda: None
-        asks = [RATES] if backend.wants_rates() else []
-        self._called = time.monotonic()
-        super().__init__([python, "-P", "-m", COURIER, *asks], variables)
-
-    def _listen(self) -> None:
-        """Read what the courier says: marked lines are for us, others for people."""
-        assert self._process.stderr is not None
-        with contextlib.suppress(OSError, ValueError):
-            for line in self._process.stderr:
-                if line.startswith(MARK):
-                    self._hear(json.loads(line[1:]))
-                elif line.strip():
-                    self._errors += line
-                    del self._errors[: -(2**14)]
-                    self._backend.build.line(line.decode("utf-8", "replace").rstrip())
-        self._backend.build.end(self)
-        self._settled.set()
-
-    def _hear(self, said: dict[str, Any]) -> None:
-        self._stay.hear(said, time.monotonic(), time.time())
-        self._backend.build.hear(self, said)
-        if "asked" in said:
-            self._backend.asked(time.monotonic())
-        elif "end" in said:
-            self._end, self.preempted = said, said["end"] == "preempted"
-        elif "say" in said:
-            self._backend.tell(said["say"], page=said.get("page"))
-        elif "rates" in said:
-            self._backend.take_rates(said["rates"], said["workspace"])
-        elif "notice" in said:
-            self.on_notice()
-        elif "ended" in said:
-            self._diagnosis = said["ended"]
-        elif "call" in said:
-            self._call = (*self._call[:3], said["call"])
-        if "container" in said:
-            self._container = said["container"]
-            self._backend.deployed()
-        if "ready" in said or "end" in said:
-            self._settled.set()
-
-    def signed_in(self) -> None:
-        """Wait until the service takes the token.
-
-        :raises UsageError: where it does not. :raises FarSideError: where it does not answer.
-        """
-        if not self._settled.wait(SIGNING_IN):
-            self.stop()
-            raise FarSideError(f"Modal does not answer within {SIGNING_IN:g} s", fix=trouble.LOOK)
-        self._raise_end()
-
-    def _raise_end(self) -> None:
-        what, fix = self._end.get("text", ""), self._end.get("fix", "")
-        if self._end.get("end") == "usage":
-            raise UsageError(what, fix=fix)
-        if self._end.get("end") == "infra":
-            last = self._errors.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
-            raise FarSideError(
-                "\n".join([what, *(last if self._end.get("built") else [])]), fix=fix
-            )
-
-    def call(self, order: dict[str, Any]) -> None:
-        """Say what is to be called; the first piece that is sent begins it."""
-        self._called = time.monotonic()
-        self._call = (order["queue"], order["nonce"], order["claims"], "")
-        self._stay.app = order["app"]
-        self._backend.stays.append(self._stay)
-        super().send(json.dumps(order).encode() + b"\n")
-
-    def send(self, data: bytes) -> None:
-        """Send one piece.
-
-        :raises FarSideError: where the courier is gone.
-        """
-        super().send(len(data).to_bytes(8, "big") + data)
-
-    def frames(self) -> Iterator[bytes]:
-        """Yield what the worker sends.
-
-        :raises UsageError: where the service refuses what was asked for.
-        :raises FarSideError: where no test can run.
-        """
-        spoke = 0.0
-        for data in super().frames():
-            spoke = spoke or time.monotonic()
-            yield data
-        self._listener.join(5.0)
-        self._stay.close()
-        if self.rental.asked is not None and not self._end and not self._diagnosis:
-            self._backend.abandoned(self._call)
-        self.passing = self._end.get("end") in trouble.PASSING
-        worked = time.monotonic() - spoke if spoke else 0.0
-        lost = self._end["text"] if self.passing else ""
-        self._backend.ended(self._called, lost=lost, worked=worked)
-        self._raise_end()
-
-    @property
-    def fix(self) -> str:
-        """What to do about how the work ended."""
-        return self._end.get("fix", "")
-
-    def diagnosis(self) -> str:
-        """Say how the work ended."""
-        text = super().diagnosis()
-        self.passing = self._end.get("end") in trouble.PASSING
-        said = [self._end.get(part, "") for part in ("text", "fix")]
-        return "; ".join(filter(None, said)) or self._diagnosis or text
 
 
 class Modal:
@@ -227,7 +89,7 @@ class Modal:
         self._site = site
         self._wanted: Wanted = site.wanted or ours.Plain()
         self._more: dict[str, str] = {}
-        self._deployed = False
+        self._deployed = self._replaced = False
         self._spare: Courier | None = None
         # tests may change it; and what the SDK tells of a build should not be cut in lines
         self._variables = {**os.environ, "COLUMNS": WIDE, "MODAL_LOGS_TIMEOUT": "1"}
@@ -397,7 +259,16 @@ class Modal:
 
     def deployed(self) -> None:
         """Take note that a container of the environment has started."""
-        self._deployed = True
+        self._deployed, self._replaced = True, False
+
+    def replaces(self) -> bool:
+        """Say whether another courier may come for one killed before a container was there.
+
+        One may, until a container has greeted: what ends them may end them all.
+        """
+        with self._lock:
+            again, self._replaced = not self._replaced, True
+        return again
 
     def tell(self, text: str, *, page: str | None = None) -> None:
         """Keep a line for the user.
@@ -477,15 +348,20 @@ def _check_limit(site: Site) -> None:
         )
 
 
+def _backends() -> list[str]:
+    return [point.name for point in entry_points(group="pytest_remotegpu.backends")]
+
+
 def make(rest: str, site: Site) -> Backend:
     """Read nothing, a GPU type, or types with commas of which the first free one is taken.
 
     :raises SpecError: for a type that Modal has not. :raises UnreadyError: without its SDK.
     :raises UsageError: where the project's files describe no environment that can be made there,
-        or the run limit is none that Modal takes.
+        the run limit is none that Modal takes, or a price is for a card that there is not.
     """
     named = spec.parse(rest)
     _check_limit(site)
+    spec.check_prices(site.prices, _backends)
     spec.run_of(os.environ)
     try:
         version("modal")

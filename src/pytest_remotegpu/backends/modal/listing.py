@@ -124,24 +124,30 @@ def _asked(*words: str) -> Any:
 # ---------------------------------------------------------------- in the process with the SDK
 
 
-def _described(modal: Any, app: Any) -> dict[str, Any]:
+def _described(modal: Any, app: Any, containers: Any) -> dict[str, Any]:
     """Say what there is of an app.
 
-    It is always taken to be in use: the service counts with a delay, and the others who share the
-    workspace may be about to use it.
+    One with containers is taken to be in use: the service counts calls with a delay, and what is
+    warm is so for all who share the workspace.
     """
-    from pytest_remotegpu.backends.modal import sweeping  # noqa: PLC0415 -- only this process needs it
+    from pytest_remotegpu.backends.modal import standing, sweeping  # noqa: PLC0415 -- only this process needs them
 
     run = str(app.get_tags().get(RUN, ""))
-    what = _counted(modal, app.name) if app.name else "a session's own"
+    what = _counted(modal, app.name) if app.name else _own(app)
     about = ", ".join(filter(None, (what, run and f"run {run}", app.get_dashboard_url())))
     return {
         "id": sweeping.id_of(app),
         "about": about,
-        "busy": True,
         "run": run,
         "commands": [f"modal {words} {app.app_id}" for words in VENDOR],
+        **standing.of(containers.up(app.app_id), deployed=bool(app.name)),
     }
+
+
+def _own(app: Any) -> str:
+    """Say what an app is that has no name."""
+    state = str(getattr(app.info(refresh=True).lifecycle.state, "value", ""))
+    return "a deployment that is not complete" if state == "initializing" else "a session's own"
 
 
 def _counted(modal: Any, name: str) -> str:
@@ -162,16 +168,16 @@ def _counted(modal: Any, name: str) -> str:
 
 
 def _done(modal: Any, word: str, name: str) -> Any:
-    from pytest_remotegpu.backends.modal import sweeping  # noqa: PLC0415 -- only this process needs it
+    from pytest_remotegpu.backends.modal import standing, sweeping  # noqa: PLC0415 -- only this process needs them
 
     if word == "collect":
         return sweeping.take_away(modal, name)
     apps = list(sweeping.ours(modal))
-    if word == "list":
-        return [_described(modal, app) for app in apps]
-    if word == "all":
-        listed = [_described(modal, app) for app in apps]
-        return {"list": listed, "orphans": sweeping.left_over(modal)}
+    if word in {"list", "all"}:
+        containers = standing.Containers() if apps else None
+        left = sweeping.left_over(modal) if word == "all" else []
+        listed = [_described(modal, app, containers) for app in apps]
+        return listed if word == "list" else {"list": listed, "orphans": left}
     found = [app for app in apps if sweeping.id_of(app) == name]
     if not found:
         raise FarSideError(f"no app of pytest-remotegpu is called {name!r}")

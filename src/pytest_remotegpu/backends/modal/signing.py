@@ -6,6 +6,7 @@ Runs in processes of its own that have the SDK. Asks only what costs nothing; kn
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import socket
 import threading
@@ -21,6 +22,9 @@ __all__ = ["REACH", "reach", "sign_in", "unusable"]
 
 REACH: Final = 3.0
 """Seconds in which the service must be reachable, all in all; the SDK itself tries for a minute."""
+VARIABLE: Final = "MODAL_SERVER_URL"
+SCHEMES: Final = ("http", "https", "unix")
+EXAMPLE: Final = "https://api.modal.com"
 PROFILES: Final = (
     "mend the file that it names (~/.modal.toml, or MODAL_CONFIG_PATH); `modal profile activate "
     "NAME` or MODAL_PROFILE picks a profile, `modal token new` makes one"
@@ -49,12 +53,15 @@ def reach(
     deadline = time.monotonic() + within
     answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
     tries = []
-    for url in str(modal.config.config.get("server_url")).split(","):
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme == "unix":
+    given = str(modal.config.config.get("server_url"))
+    where = _origin(modal, given)
+    for url in given.split(","):
+        if (found := _read(url)) is None:
+            what = f"{where or repr(given)} is no address of a service"
+            return Trouble("usage", what, f"leave it out, or give one such as {EXAMPLE}")
+        if found[0] == "unix":
             return None
-        port = parts.port or (80 if parts.scheme == "http" else 443)
-        tries.append(_Try(parts.hostname or "", port, deadline))
+        tries.append(_Try(*found[1:], deadline))
     for each in tries:
         _beside(each.run, resolve, answers)
     with contextlib.suppress(queue.Empty):
@@ -63,7 +70,29 @@ def reach(
                 return None
     said = "; ".join(f"{each.host}: {each.state}" for each in tries)
     what = f"Modal's service can't be reached within {within:g} s ({said})"
-    return Trouble("infra", what, trouble.LOOK)
+    own = f"see whether {where} is meant; else " if where else ""
+    return Trouble("infra", what, f"{own}{trouble.LOOK}")
+
+
+def _read(url: str) -> tuple[str, str, int] | None:
+    """Give scheme, host and port of a URL that the SDK can speak to; ``None`` where it is none."""
+    try:
+        parts = urllib.parse.urlsplit(url.strip())
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError:  # a port that is no number, a bracket without its other one
+        return None
+    there = parts.path if parts.scheme == "unix" else parts.hostname
+    return (parts.scheme, str(there), port) if there and parts.scheme in SCHEMES else None
+
+
+def _origin(modal: Any, given: str) -> str:
+    """Say where the user has given the service's address; empty where it is the SDK's own."""
+    if VARIABLE in os.environ:
+        return f"{VARIABLE}={given!r}"
+    if given == getattr(modal.config, "DEFAULT_SERVER_URL", given):
+        return ""
+    path = getattr(modal.config, "user_config_path", "~/.modal.toml")
+    return f"server_url = {given!r} in a profile of {path}"
 
 
 class _Try:

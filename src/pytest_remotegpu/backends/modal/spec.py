@@ -9,7 +9,7 @@ import difflib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pytest_remotegpu import gpu
@@ -119,6 +119,10 @@ def _unknown(name: str) -> str:
             "which is no GPU of Modal's; the cheapest that does for a test is had without a type: "
             "--remote=modal"
         )
+    return f"which is no GPU of Modal's; {_alike(name)}"
+
+
+def _alike(name: str) -> str:
     known = [*table.TYPES, *table.ALIASES]
     if bare := _marked(name):
         if f"{bare}!" in table.TYPES:
@@ -132,7 +136,23 @@ def _unknown(name: str) -> str:
     alike = difflib.get_close_matches(asked, known, 3, cutoff)
     close = [*named[:1], *(each for each in alike if each not in named)][:3]
     hint = f"did you mean {' or '.join(close)}? There are" if close else "there are"
-    return f"which is no GPU of Modal's; {hint}: {', '.join(sorted(known))}"
+    return f"{hint}: {', '.join(sorted(known))}"
+
+
+def check_prices(names: Iterable[str], backends: Callable[[], Iterable[str]]) -> None:
+    """Look whether the user's prices are for something: a type of Modal's, or a backend.
+
+    :param backends: gives the names of those that are installed; asked where that matters.
+    :raises UsageError: for one that is for nothing, by which a run would cost what nobody meant.
+    """
+    for name in names:
+        if ":" in name or table.find(name) is not None or name in backends():
+            continue
+        raise UsageError(
+            f"remotegpu_prices has a price for {_short(name)!r}, which is neither a GPU of Modal's "
+            f"nor a backend; {_alike(name)}; for the cards of another backend its name stands "
+            "there, as in ssh:gpubox = 1.20"
+        )
 
 
 def _marked(name: str) -> str:

@@ -17,6 +17,8 @@ __all__ = ["Stay", "left", "window"]
 SHORTEST: Final = 2
 LONGEST: Final = 3600
 """Seconds without work between which Modal lets a container stay."""
+GONE: Final = 0.0
+"""Stands for the time until which a container stays that has ended."""
 
 
 def window(idle: float) -> int:
@@ -104,13 +106,15 @@ class Stay:
         return bool((self.end or {}).get("withdrawn"))
 
     def left(self, idle: float, date: float) -> Left | None:
-        """Say what is still there of it.
+        """Say what is still there of it, or that its container is known to have ended.
 
         :param idle: seconds that a container stays without work.
         """
+        of, machine = f"modal:{self.app}", self.rental.machine
+        if self.gone and machine:
+            return Left(of, machine, GONE, sure=True)
         if self.rental.asked is None or self.gone:
             return None
-        of, machine = f"modal:{self.app}", self.rental.machine
         if not self.is_over or (self.keeps and not machine and self._withdrawn):
             return Left(of, machine, (self.ended or date) + LEASE + idle, sure=False)
         if not self.keeps or (not machine and self.end and self.end["containers"] == 0):
@@ -119,8 +123,12 @@ class Stay:
 
 
 def left(stays: Iterable[Stay], idle: float, date: float) -> list[Left]:
-    """Say which containers are still there, each once: as the last call that it had has left it."""
+    """Say which containers are still there, each once: as the last call that it had has left it.
+
+    Those that are known to have ended are among them, since others may have had them, too.
+    """
     found: dict[str, Left | None] = {}
     for number, stay in enumerate(stays):
         found[stay.rental.machine or str(number)] = stay.left(idle, date)
-    return [each for each in found.values() if each is not None and each.until > date]
+    there = [each for each in found.values() if each is not None]
+    return [each for each in there if each.until > date or each.until == GONE]
