@@ -70,6 +70,18 @@ class Explaining:
         found += self._demands.say(self._there) if ends else []
         return found + software.of_failure(text, self._there.software)
 
+    def of_start(self, text: str) -> str:
+        """Say why a far session could not start: for a file of here by why it was not sent.
+
+        :param text: pytest's, which names the file by its place there.
+        """
+        lines = [self._why_no_argument(line) or line for line in text.splitlines()]
+        return "\n".join(dict.fromkeys(lines))
+
+    def _why_no_argument(self, line: str) -> str | None:
+        path = missing.argument_of(line, self._root.name)
+        return self.why_left_out(path) if path and self.why_left_out is not None else None
+
     def _left_out(
         self, text: str, far_root: str, folders: list[str]
     ) -> tuple[list[str], list[str]]:

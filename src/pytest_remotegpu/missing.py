@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-__all__ = ["files_of", "modules_of", "paths_of"]
+__all__ = ["argument_of", "files_of", "modules_of", "paths_of"]
 
 MOST_TEXT: Final = 200_000
 """Characters at the end of a text that are read."""
@@ -28,6 +28,7 @@ _MODULE: Final = re.compile(r"No module named ['\"]?([A-Za-z_][\w.]*)")
 _NAME: Final = re.compile(
     r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'"
 )
+_ARGUMENT: Final = re.compile(r"(?:ERROR: )?file or directory not found: (.+)")
 _SUFFIX: Final = re.compile(r"\w\.[A-Za-z0-9_]{1,12}$")
 
 
@@ -74,6 +75,16 @@ def paths_of(module: str, folders: Iterable[str]) -> Iterator[str]:
             yield f"{base}.py"
             yield f"{base}/__init__.py"
             yield base
+
+
+def argument_of(line: str, folder: str) -> str:
+    """Give the path, relative to the project's root, that pytest was to begin with and has not.
+
+    :param line: of pytest's usage errors; anything else names no such path.
+    :param folder: as for :func:`files_of`.
+    """
+    match = _ARGUMENT.fullmatch(line.strip())
+    return (_inside(match[1], "", folder) or "") if match else ""
 
 
 def _errors(text: str) -> list[str]:

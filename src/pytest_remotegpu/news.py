@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import cloudpickle
 import pytest
+from msgspec.structs import replace
 
 from pytest_remotegpu import software, terminal
 from pytest_remotegpu.backends.base import Prepares
@@ -28,7 +29,7 @@ from pytest_remotegpu.outputs import Artifacts
 from pytest_remotegpu.pool import Serves
 from pytest_remotegpu.protocol import events, inventory, orders
 from pytest_remotegpu.protocol.hello import Hello
-from pytest_remotegpu.protocol.plain import from_text
+from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.spending import Spending
@@ -111,6 +112,7 @@ class News:
             events.Leased: self._take_lease,
             events.Phases: lambda *_: None,
             inventory.Has: lambda _l, _w, _c, event: shipping.failures.take(event),
+            events.StartFailed: self._take_start_failure,
             events.Ended: self._take_ended,
         }
         if shipping.shows_live:
@@ -252,6 +254,13 @@ class News:
         if worker.limit and all(test.done for test in lane.tests):
             text = f"the end of the session on {worker.name} was cut short: {worker.limit}"
             self._summary.fail(text)
+
+    def _take_start_failure(
+        self, lane: Lane, _w: Worker, _c: Controller, event: events.StartFailed
+    ) -> None:
+        """Let a file that could not be begun with be one of here, with why it was not sent."""
+        text = self._shipping.failures.of_start(from_text(event.text))
+        lane.take([replace(event, text=to_text(text))])
 
     def _take_note(self, _l: Lane, _w: Worker, _c: Controller, event: events.Note) -> None:
         self._summary.note(from_text(event.text))

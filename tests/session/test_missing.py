@@ -108,6 +108,40 @@ def test_a_conftest_that_does_not_load_there_says_so_too(far: pytest.Pytester) -
     assert "add '_gen_top.py' to remotegpu_include" in said(result)
 
 
+WHY = {
+    "git": ("_gen my tests.py", "git ignores it", []),
+    "exclude": ("test_x.py", "remotegpu_exclude", ["-o", "remotegpu_exclude=test_x*"]),
+}
+"""Files of tests that do not travel: their name, the reason, and the options for it."""
+
+
+@needs_git
+@pytest.mark.parametrize("workers", [[], ["--remote-workers=2"], ["-n2"]], ids=str)
+@pytest.mark.parametrize(("name", "reason", "options"), WHY.values(), ids=WHY)
+def test_a_file_of_tests_that_did_not_travel_is_the_cause(
+    far: pytest.Pytester, name: str, reason: str, options: list[str], workers: list[str]
+) -> None:
+    """Each line says why, and none names a folder of the far side."""
+    if workers == ["-n2"]:
+        pytest.importorskip("xdist")
+    source = "import pytest\n\n@pytest.mark.gpu\ndef test_it(): pass\n"
+    for each in (name, "test_sent.py"):
+        (far.path / each).write_text(source)
+    far.makepyfile(test_here="def test_here(): pass")  # after one has run it is no usage error
+    result = run(far, FAR, *options, *workers, name, "test_sent.py", "test_here.py")
+    text = said(result)
+    assert f"{name!r} was not sent: " in text
+    assert reason in text
+    assert "not found" not in text
+    assert "pytest-remotegpu/trees" not in text
+    if workers == ["-n2"]:
+        assert result.ret == 4
+        return
+    result.assert_outcomes(passed=1, errors=3)
+    for head in ("cause: ", "not run: "):
+        result.stdout.fnmatch_lines([f"{head}{name!r} was not sent: *"])
+
+
 def test_what_is_excluded_is_named_with_its_glob(pytester: pytest.Pytester) -> None:
     import sys  # noqa: PLC0415 -- of this test alone
 

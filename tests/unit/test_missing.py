@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_remotegpu.missing import files_of, modules_of, paths_of
+from pytest_remotegpu.missing import argument_of, files_of, modules_of, paths_of
 
 ROOT = "/far/trees/1-0/tree/proj"
 
@@ -34,6 +34,22 @@ def test_a_path_is_read(line: str) -> None:
 def test_where_the_folder_is_not_known_its_name_serves() -> None:
     text = f"FileNotFoundError: No such file or directory: '{ROOT}/data/x.bin'"
     assert "data/x.bin" in files_of(text, "", "proj")
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        (f"ERROR: file or directory not found: {ROOT}/my tests/x y.py", "my tests/x y.py"),
+        (f"file or directory not found: {ROOT}/x.py", "x.py"),
+        ("ERROR: file or directory not found: /elsewhere/x.py", ""),
+        ("ERROR: file or directory not found: x.py", ""),
+        (f"ERROR: found no collectors for {ROOT}/x.py", ""),
+        (f"E  file or directory not found: {ROOT}/x.py", ""),
+        ("", ""),
+    ],
+)
+def test_what_pytest_was_to_begin_with_is_read(line: str, path: str) -> None:
+    assert argument_of(line, "proj") == path
 
 
 def test_paths_of_other_folders_and_of_other_lines_are_not_meant() -> None:
