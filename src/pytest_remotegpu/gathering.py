@@ -258,11 +258,11 @@ class Gathering:
             file.grown = True
             return
         if (known := self._known.get(file.path)) is not None:
-            file.grown = True
             try:
                 grow(file, known[file.number])
             except ProtocolError as error:
                 file.outcome = nodes.Outcome("failed", to_text(str(error)))
+            file.grown = True
             return
         gatherer = self._files[file.path]
         path = file.nodeid.partition("::")[0]

@@ -124,14 +124,21 @@ def why_not_here(error: BaseException, folders: Iterable[str]) -> str:
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         if isinstance(link, ImportError) and _is_foreign(link, known):
-            return str(link).partition("\n")[0]
+            return _first_line(link)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return ""
 
 
+def _first_line(error: ImportError) -> str:
+    try:
+        return str(error).partition("\n")[0] or type(error).__name__
+    except Exception:  # noqa: BLE001 -- a class of the user's may raise anything
+        return type(error).__name__
+
+
 def _is_foreign(error: ImportError, folders: Iterable[str]) -> bool:
     """Say whether an import failed for what is not here; one that code has raised by hand did."""
-    if error.name is None:
+    if not isinstance(error.name, str):
         return True
     if has_module(error.name.partition(".")[0], folders):
         return False

@@ -18,7 +18,7 @@ from pytest_remotegpu.errors import RemoteGpuError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.remembered import Project, Remembered, asked_by
-from pytest_remotegpu.shipping import Shipping
+from pytest_remotegpu.shipping import LEFT_OUT, OURS, Shipping
 
 __all__ = ["Recall"]
 
@@ -49,7 +49,12 @@ class Recall:
             described = self._backend.describe() if isinstance(self._backend, Describes) else [""]
         except (OSError, RemoteGpuError):
             return None
-        asked = asked_by(self._config, self._backend.name, described[0])
+        try:
+            asked = asked_by(self._config, self._backend.name, described[0], (*OURS, *LEFT_OUT))
+        except OSError:
+            return None
+        if not asked:
+            return None
         return Remembered(self._config.rootpath, Path(folder), asked)
 
     @functools.cached_property

@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
+from decimal import Decimal
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import msgspec
@@ -33,20 +34,21 @@ __all__ = ["Project", "Remembered", "asked_by"]
 MOST: Final = 64 * 2**20
 """Bytes that all of it may take; then what was not collected for longest goes."""
 UNHEARD: Final = """
-    basetemp cacheclear cacheshow capture code_highlight collectonly color debug deselect dist
-    disable_warnings distload durations durations_min failedfirst file_or_dir fold_skipped
-    force_short_summary fulltrace help ignore ignore_glob inifilename junitprefix
-    keepduplicates keyword last_failed_no_failures lf loadscopereorder looponfail markers
-    markexpr max_warnings maxfail maxprocesses maxschedchunk maxworkerrestart newfirst
-    no_header no_summary numprocesses pastebin plugins px quiet remotegpu reportchars rootdir
-    runxfail setuponly setupplan setupshow show_fixtures_per_test showcapture showfixtures
-    showlocals stepwise stepwise_reset stepwise_skip strict_markers tbstyle testrunuid trace
-    traceconfig tx usepdb usepdb_cls verbose version xfail_tb xmlpath
+    basetemp cacheclear cacheshow capture code_highlight collectonly color cov_append
+    cov_branch cov_config cov_context cov_fail_under cov_precision cov_report cov_source debug
+    deselect dist disable_warnings distload durations durations_min failedfirst file_or_dir
+    fold_skipped force_short_summary fulltrace help ignore ignore_glob junitprefix
+    keepduplicates keyword last_failed_no_failures lf loadscopereorder log_auto_indent
+    log_cli_date_format log_cli_format log_cli_level log_date_format log_file
+    log_file_date_format log_file_format log_file_level log_file_mode log_format log_level
+    looponfail markers markexpr max_warnings maxfail maxprocesses maxschedchunk
+    maxworkerrestart newfirst no_cov no_cov_on_fail no_header no_summary numprocesses pastebin
+    px quiet reportchars rootdir runxfail session_timeout setuponly setupplan setupshow
+    show_fixtures_per_test showcapture showfixtures showlocals stepwise stepwise_reset
+    stepwise_skip strict_markers tbstyle testrunuid timeout timeout_disable_debugger_detection
+    timeout_method trace traceconfig tx usepdb usepdb_cls verbose version xfail_tb xmlpath
 """
-"""Options that choose among tests or show them: what a file's tree is does not depend on them."""
-OF_NO_ACCOUNT: Final = ("remote", "cov_", "log_", "timeout")
-"""How the names of further such options begin."""
-Plain = str | int | float | bool | None
+"""Options that choose among tests, measure or show them: a file's tree does not depend on them."""
 
 
 class _Kept(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -64,29 +66,38 @@ class _Kept(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     at: float
 
 
+COMPARABLE: Final = (str, bytes, int, float, bool, Decimal)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(_Kept)
 
 
-def asked_by(config: pytest.Config, backend: str, environment: str) -> str:
-    """Give the digest of what a session asks of its far side, apart from files.
+def asked_by(config: pytest.Config, backend: str, environment: str, ours: Collection[str]) -> str:
+    """Give the digest of what a session asks of its far side, apart from the project's files.
 
     :param backend: its name. :param environment: names the far environment.
+    :param ours: options and plugins that a far session never hears of.
+    :return: nothing where an option's value can't be compared with that of another session.
     """
-    options = {
-        name: value
-        for name, value in sorted(vars(config.option).items())
-        if name not in UNHEARD.split() and not name.startswith(OF_NO_ACCOUNT)
-    }
-    known = {name: repr(value) for name, value in options.items() if _is_plain(value)}
-    parts = [str(PROTOCOL), pytest.__version__, sys.version, backend, environment, str(known)]
-    return _digest(parts)
+    unheard = {*UNHEARD.split(), *ours}
+    options = {name: value for name, value in vars(config.option).items() if name not in unheard}
+    options["plugins"] = [name for name in options.get("plugins") or () if name not in ours]
+    if not all(map(_is_comparable, options.values())):
+        return ""
+    parts = [f"{name}={value!r}" for name, value in sorted(options.items())]
+    if config.inipath is not None:  # which may lie outside of what is sent
+        content = hashlib.sha256(config.inipath.read_bytes()).hexdigest()
+        parts.append(f"{config.inipath}={content}")
+    versions = [str(PROTOCOL), pytest.__version__, sys.version]
+    return _digest([*versions, backend, environment, *parts])
 
 
-def _is_plain(value: Any) -> bool:
+def _is_comparable(value: Any) -> bool:
+    """Say whether two values are the same where their texts are."""
+    if isinstance(value, dict):
+        return all(map(_is_comparable, (*value.keys(), *value.values())))
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return isinstance(value, Plain)
+        return all(map(_is_comparable, value))
+    return value is None or type(value) in COMPARABLE or isinstance(value, PurePath)
 
 
 class Project:
@@ -164,7 +175,7 @@ class Remembered:
                     [trees[number] for number in sorted(trees)],
                     time.time(),
                 )
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, UnicodeError):  # no text is a name of odd bytes
                     _write(self._place(path, shape), _ENCODER.encode(kept))
         self._new.clear()
         _bound(self._folder)

@@ -97,3 +97,20 @@ def test_one_that_can_not_be_made_again_says_so(pytester: pytest.Pytester) -> No
     result = run(pytester, CPU, *FAR, *options, "test_doc.py", "test_doc.py")
     result.assert_outcomes(passed=1, errors=1)
     assert "is chosen more than once, and no test of its kind can be made again" in said(result)
+
+
+def test_one_whose_class_wants_more_says_so(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("""
+        import pytest
+        class Odd(pytest.Function):
+            def __init__(self, *, more, **rest):
+                super().__init__(**rest)
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_pycollect_makeitem(collector, name, obj):
+            if name == "test_odd":
+                return Odd.from_parent(collector, name=name, more=1)
+    """)
+    pytester.makepyfile(test_odd="import pytest\n@pytest.mark.gpu\ndef test_odd(): pass")
+    result = run(pytester, CPU, *FAR, "--keep-duplicates", "test_odd.py", "test_odd.py")
+    result.assert_outcomes(passed=1, errors=1)
+    assert "no test of its kind can be made again" in said(result)

@@ -17,6 +17,7 @@ TEST = """
     import helper
     if "MODAL_TASK_ID" not in os.environ: raise ImportError("needs a container")
 
+    pytestmark = pytest.mark.far
     HERE = pathlib.Path(__file__).parent
 
     @pytest.mark.gpu
@@ -24,6 +25,8 @@ TEST = """
     def test_case(case): pass
 
     class TestMore:
+        pytestmark = pytest.mark.slow
+
         @pytest.mark.gpu
         @pytest.mark.parametrize("number", helper.NUMBERS)
         def test_number(self, number): pass
@@ -36,11 +39,22 @@ ALL = [
 NOTE = "still the same here: test_far.py"
 
 
+EXCLUDED = "remotegpu_exclude =\n    std*\n    runpytest-*"
+CONFTEST = """
+    import pathlib
+    def pytest_addoption(parser):
+        parser.addoption("--model", type=pathlib.Path, default=pathlib.Path("one"))
+        parser.addoption("--odd", type=lambda text: type("Odd", (), {})(), default=None)
+"""
+
+
 @pytest.fixture
 def project(pytester: pytest.Pytester, service: LoopbackModal) -> LoopbackModal:
     """Have a project whose tests were run once; pytester writes what a session says into it."""
-    pytester.makeini("[pytest]\nremotegpu_exclude =\n    std*\n    runpytest-*")
-    pytester.makepyfile(test_far=TEST, helper="NUMBERS = [1]", other="", test_other=OTHER)
+    pytester.makeini("[pytest]\nmarkers =\n    slow\n    far\n" + EXCLUDED)
+    pytester.makefile(".ini", b="[pytest]\npython_functions = check_*\n" + EXCLUDED)
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(plug="", test_far=TEST, helper="NUMBERS = [1]", other="", test_other=OTHER)
     Path("cases.json").write_text(json.dumps(["a", "b"]))
     run(pytester, *FAR).assert_outcomes(passed=4)
     return service
@@ -68,6 +82,8 @@ def test_a_look_shows_what_was_collected(pytester: pytest.Pytester, project: Loo
     assert NOTE in text
     assert looked(pytester, "-k", "Case or number")[0] == ALL
     assert looked(pytester, "test_far.py::TestMore")[0] == ALL[2:]
+    assert looked(pytester, "-m", "slow")[0] == ALL[2:]
+    assert looked(pytester, "-m", "far")[0] == ALL
     assert looked(pytester, "--remote-plan")[1].count("test_far.py::") >= 3
     assert len(project.inputs) == asked
 
@@ -86,7 +102,8 @@ def change_test() -> None:
 
 
 def add_conftest() -> None:
-    Path("conftest.py").write_text("")
+    Path("folder").mkdir()
+    Path("folder/conftest.py").write_text("")
 
 
 def add_file() -> None:
@@ -125,8 +142,16 @@ def test_what_a_file_does_not_need_may_change(pytester: pytest.Pytester) -> None
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     "args",
-    [["--remote=modal:A100"], ["--doctest-modules"], ["-p", "no:cacheprovider"]],
-    ids=["card", "option", "no cache"],
+    [
+        ["--remote=modal:A100"],
+        ["--doctest-modules"],
+        ["-p", "no:cacheprovider"],
+        ["-p", "plug"],
+        ["-c", "b.ini"],
+        ["--model=two"],
+        ["--odd=x"],
+    ],
+    ids=["card", "option", "no_cache", "plugin", "ini", "path", "odd"],
 )
 def test_nothing_is_shown_to_another_question(pytester: pytest.Pytester, args: list[str]) -> None:
     assert looked(pytester, *args)[0] == []

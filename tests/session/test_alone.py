@@ -163,3 +163,22 @@ def test_one_by_one_under_xdist(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_subprocess(CPU, "-p", "xdist", "-n", "1", timeout=90)
     result.assert_outcomes(passed=10)
+
+
+def test_a_process_that_ends_badly_fails_the_session_though_no_test_follows_in_it(
+    pytester: pytest.Pytester,
+) -> None:
+    """What has failed no test is said by nothing else."""
+    pytester.makepyfile("""
+        import atexit, os, pytest
+
+        @pytest.mark.gpu(isolate=True)
+        def test_alone(): atexit.register(os.abort)
+
+        @pytest.mark.gpu
+        def test_after(): pass
+    """)
+    result = run(pytester, CPU)
+    result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "failed at its end" in said(result)

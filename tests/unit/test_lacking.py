@@ -94,3 +94,13 @@ def test_causes_may_go_round() -> None:
     first, second = ValueError(), ValueError()
     first.__cause__, second.__cause__ = second, first
     assert why_not_here(first, []) == ""
+
+
+def test_errors_with_odd_attributes_and_texts_are_explained_by_their_class() -> None:
+    class OddError(ImportError):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    assert why_not_here(OddError(), []) == "OddError"
+    assert why_not_here(ImportError("five", name=5), []) == "five"  # type: ignore[arg-type]
+    assert why_not_here(ImportError(), []) == "ImportError"

@@ -137,13 +137,16 @@ def _again(item: pytest.Item | None) -> pytest.Item | None:
     """
     if not isinstance(item, pytest.Function) or not hasattr(item, "_fixtureinfo"):
         return None
-    made: pytest.Function = type(item).from_parent(
-        item.parent,
-        name=item.name,
-        callspec=getattr(item, "callspec", None),
-        fixtureinfo=item._fixtureinfo,
-        originalname=item.originalname,
-    )
+    try:
+        made: pytest.Function = type(item).from_parent(
+            item.parent,
+            name=item.name,
+            callspec=getattr(item, "callspec", None),
+            fixtureinfo=item._fixtureinfo,
+            originalname=item.originalname,
+        )
+    except Exception:  # noqa: BLE001 -- a plugin's class may want more, and raise what it likes
+        return None
     made.own_markers[:] = item.own_markers
     made.keywords.update({name: item.keywords[name] for name in item.keywords})
     made.fixturenames = list(item.fixturenames)

@@ -111,6 +111,11 @@ class RunnerHandle:
         self.rests = False
         self.closed = False
 
+    @property
+    def excused(self) -> bool:
+        """Whether a bad end says no more than its tests have: what spoilt it has failed one."""
+        return self.over and self.spoilt and self.failures > 0
+
     def send(self, message: object) -> None:
         """Send a message, once somebody is there to read it; who is gone is noticed elsewhere."""
         self._unsent += frames.encode_message(message)

@@ -425,7 +425,7 @@ class Supervisor:
             self._emit(events.Note(to_text(f"{runner.late}, and was cut short")))
         elif end.status:  # a lost context may take its process along, and has failed a test already
             said = "after its last test"
-            self._emit(runner.told_end(*end.how, said, failed=not runner.spoilt))
+            self._emit(runner.told_end(*end.how, said, failed=not runner.excused))
         self._runner = None
         runner.close()
         self._go_on(runner)

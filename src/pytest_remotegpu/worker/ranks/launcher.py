@@ -452,5 +452,5 @@ class Launcher:
         if handle.over and not member.status:
             return
         when = f"{named([member.number])}, after its last test:"
-        failed = not (handle.over and handle.spoilt)  # as the supervisor judges a runner's end
-        self._emitter.put(handle.told_end(member.status or 0, member.peak, when, failed=failed))
+        status = member.status or 0
+        self._emitter.put(handle.told_end(status, member.peak, when, failed=not handle.excused))
