@@ -247,6 +247,7 @@ def test_how_to_have_one_more_type(rest: str, shape: Shape, words: str) -> None:
         ("T99", "which is neither a GPU of Modal's nor a backend; there are: A10, A100, "),
         ("H10", "did you mean H100"),
         ("a100-80", "did you mean A100-80GB"),
+        ("h100!!", "nor a backend; did you mean H100! or H100?; for"),
         ("sssh", "nor a backend"),
         ("Modal", "nor a backend"),
         ("x" * 500, "xxx..."),

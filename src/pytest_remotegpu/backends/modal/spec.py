@@ -126,9 +126,9 @@ def _alike(name: str) -> str:
     known = [*table.TYPES, *table.ALIASES]
     if bare := _marked(name):
         if f"{bare}!" in table.TYPES:
-            return f"which is no GPU of Modal's; did you mean {bare}! or {bare}?"
+            return f"did you mean {bare}! or {bare}?"
         exact = " and ".join(each for each in table.TYPES if each.endswith("!"))
-        return f"which is no GPU of Modal's; only {exact} has a !: did you mean {bare}?"
+        return f"only {exact} has a !: did you mean {bare}?"
     asked = unicodedata.normalize("NFKC", _short(name)).partition(":")[0].upper()
     words = gpu.words(asked.replace("_", "-")) - MAKER
     named = [each for each in table.TYPES if gpu.words(each) <= words]
