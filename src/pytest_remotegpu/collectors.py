@@ -138,7 +138,7 @@ class Collectors:
         :raises UsageError: where the far side can't serve this session.
         """
         key = (path, number)
-        while key not in gatherer.trees and not gatherer.over:
+        while key not in gatherer.trees and not gatherer.over and gatherer in self._gatherers:
             self._pump()
         return gatherer.trees.get(key)  # it stays: a file may be collected again
 

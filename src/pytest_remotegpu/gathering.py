@@ -67,7 +67,7 @@ class Gathering:
         self._files: dict[Path, Gatherer] = {}
         self._nowhere: dict[Path, str] = {}
         self._known: dict[Path, list[nodes.Tree]] = {}
-        self._aside = False
+        self._aside = self._settled = False
         self.refusal: pytest.UsageError | None = None
         self.recalled: dict[str, float] = {}
         self.unseen: dict[str, str] = {}
@@ -242,7 +242,12 @@ class Gathering:
         return report
 
     def _fetch(self, file: FarFile) -> None:
-        """Bring a file its tree; why the session can't go on is kept for where it can be said."""
+        """Bring a file its tree; why the session can't go on is kept for where it can be said.
+
+        Once tests run, whoever collects a file anew gets what it gave.
+        """
+        if self._settled and file.grown:
+            return
         try:
             self._grow(file)
         except UsageError as error:
@@ -378,6 +383,7 @@ class Gathering:
 
         :raises UsageError: where the far side can't serve this session.
         """
+        self._settled = True
         if self._collectors is not None:
             self._recall.keep()
             self._collectors.settle()

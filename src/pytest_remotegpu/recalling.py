@@ -50,7 +50,13 @@ class Recall:
         except (OSError, RemoteGpuError):
             return None
         try:
-            asked = asked_by(self._config, self._backend.name, described[0], (*OURS, *LEFT_OUT))
+            asked = asked_by(
+                self._config,
+                self._backend.name,
+                described[0],
+                (*OURS, *LEFT_OUT),
+                self._shipping.named_variables(),
+            )
         except OSError:
             return None
         if not asked:

@@ -51,6 +51,10 @@ UNHEARD: Final = """
 """Options that choose among tests, measure or show them: a file's tree does not depend on them."""
 
 
+SHOWING: Final = {"COLUMNS", "LINES", "PYTEST_ADDOPTS", "PYTEST_THEME", "PYTEST_THEME_MODE"}
+"""Variables of the same kind; the options of one of them are among all others."""
+
+
 class _Kept(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What stands in one file of the cache.
 
@@ -71,11 +75,18 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(_Kept)
 
 
-def asked_by(config: pytest.Config, backend: str, environment: str, ours: Collection[str]) -> str:
+def asked_by(
+    config: pytest.Config,
+    backend: str,
+    environment: str,
+    ours: Collection[str],
+    variables: Mapping[str, str],
+) -> str:
     """Give the digest of what a session asks of its far side, apart from the project's files.
 
     :param backend: its name. :param environment: names the far environment.
     :param ours: options and plugins that a far session never hears of.
+    :param variables: of the environment that it gets.
     :return: nothing where an option's value can't be compared with that of another session.
     """
     unheard = {*UNHEARD.split(), *ours}
@@ -87,6 +98,8 @@ def asked_by(config: pytest.Config, backend: str, environment: str, ours: Collec
     if config.inipath is not None:  # which may lie outside of what is sent
         content = hashlib.sha256(config.inipath.read_bytes()).hexdigest()
         parts.append(f"{config.inipath}={content}")
+    parts += [f"{name}={text}" for name, text in sorted(variables.items()) if name not in SHOWING]
+    parts.append(os.path.relpath(config.invocation_params.dir, config.rootpath))
     versions = [str(PROTOCOL), pytest.__version__, sys.version]
     return _digest([*versions, backend, environment, *parts])
 

@@ -256,11 +256,14 @@ class Shipping:
 
     def environ(self) -> dict[str, str]:
         """Give the variables for the far side, as hooks have left them."""
-        variables = dict(self.start.environ)
-        if self._ships_tree:
-            variables = environment.passed_on(variables, self._names())
+        variables = self.named_variables()
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
+
+    def named_variables(self) -> dict[str, str]:
+        """Give the variables for the far side that settings name."""
+        variables = dict(self.start.environ)
+        return environment.passed_on(variables, self._names()) if self._ships_tree else variables
 
     def _names(self) -> Iterator[str]:
         """Name the variables that the far side gets."""

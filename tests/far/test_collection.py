@@ -488,3 +488,24 @@ def test_the_timeline_has_each_phase_once(pytester: pytest.Pytester) -> None:
     text = run(pytester, *FAR, "--remote-timeline").stdout.str()
     for phase in ("worker opened", "hello", "process", "collection there", "first test", "end"):
         assert text.count(f" s  {phase}\n") == 1, text
+
+
+def test_who_collects_a_file_anew_while_tests_run_gets_what_it_gave(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest("""
+        import pytest
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_protocol(item):
+            found = item.getparent(pytest.File).collect()
+            assert [each.name for each in found] == ["test_one", "test_two"]
+            return (yield)
+    """)
+    pytester.makepyfile("""
+        import pytest
+        @pytest.mark.gpu
+        def test_one(): pass
+        @pytest.mark.gpu(2)
+        def test_two(): pass
+    """)
+    run(pytester, CPU, "-o", "remotegpu_collect=far").assert_outcomes(passed=2)

@@ -39,7 +39,7 @@ ALL = [
 NOTE = "still the same here: test_far.py"
 
 
-EXCLUDED = "remotegpu_exclude =\n    std*\n    runpytest-*"
+EXCLUDED = "remotegpu_env = CASES\nremotegpu_exclude =\n    std*\n    runpytest-*"
 CONFTEST = """
     import pathlib
     def pytest_addoption(parser):
@@ -155,6 +155,28 @@ def test_what_a_file_does_not_need_may_change(pytester: pytest.Pytester) -> None
 )
 def test_nothing_is_shown_to_another_question(pytester: pytest.Pytester, args: list[str]) -> None:
     assert looked(pytester, *args)[0] == []
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("name", ["CASES", "PYTEST_PLUGINS"])
+def test_nothing_is_shown_to_other_variables(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Those that the far side gets, and what they load here."""
+    monkeypatch.setenv("OTHER", "x")
+    assert looked(pytester)[0] == ALL
+    monkeypatch.setenv(name, "plug")
+    assert looked(pytester)[0] == []
+
+
+@pytest.mark.usefixtures("project")
+def test_nothing_is_shown_elsewhere(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose tests open files by relative paths."""
+    Path("empty").mkdir()
+    monkeypatch.chdir("empty")
+    assert looked(pytester, "..")[0] == []
 
 
 @pytest.mark.usefixtures("project")
