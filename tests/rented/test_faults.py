@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,9 @@ def test_a_container_is_lost(
     assert result.ret == 0
     assert [entry.retry_count for entry in service.inputs] == [1, 0]
     assert len(service.containers) == 2
-    assert set(numbers(ran)) == set(range(5))
-    assert len(numbers(ran)) <= 5 + 1, numbers(ran)
+    runs = Counter(numbers(ran))  # what it runs between its loss and its end is run again elsewhere
+    assert runs.keys() == set(range(5))
+    assert set(runs.values()) <= {1, 2}
     assert "was lost: " in said(result)
     assert "preempted" not in said(result)
 
