@@ -91,7 +91,7 @@ class Demands:
         )
         try:
             return self._look_up(found, there)
-        except (UsageError, TypeError, ValueError, AttributeError, OSError):
+        except (UsageError, TypeError, ValueError, AttributeError, OSError, RecursionError):
             return None  # files that nobody can make sense of; who installs by them will say so
 
     def _look_up(self, found: Found, there: lacking.There) -> Unmet | None:

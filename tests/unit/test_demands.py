@@ -206,11 +206,12 @@ def test_whatever_a_far_side_says_only_names_from_here_are_shown(
 
 
 @pytest.mark.parametrize("text", ["", "-r nowhere.txt\n", "first-of-nobody ===\n", "\x00\n"])
+@pytest.mark.parametrize("project", ["dependency-groups.test = 'x'", "x = " + "[" * 100_000])
 def test_files_that_declare_nothing_that_can_be_meant_are_passed_over(
-    tmp_path: Path, text: str
+    tmp_path: Path, text: str, project: str
 ) -> None:
     demands = session(tmp_path, text)
-    (tmp_path / "pyproject.toml").write_text("dependency-groups.test = 'first-of-nobody'")
+    (tmp_path / "pyproject.toml").write_text(project)
     demands.lack(["first_of_nobody"])
     demands.take(Has(["pytest"], [], {}))
     assert demands.unmet(There()) is None
