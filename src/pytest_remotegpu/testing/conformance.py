@@ -270,7 +270,9 @@ class BackendConformance:
     ) -> None:
         with talk:
             talk.ask(project, ("test_kit.py::test_sleeps",), live=True)
-            live = talk.until(events.Live, lambda event: b"pids" in event.data).data
+            live = b""  # a line may come in pieces
+            while b"\n" not in live.partition(b"pids")[2]:
+                live += talk.until(events.Live).data
             hello = talk.hello
             assert hello is not None
             pids = [int(word) for word in live.partition(b"pids")[2].split(b"\n")[0].split()]
