@@ -47,9 +47,6 @@ class Recall:
         try:
             folder = cache.mkdir("remotegpu-collected")
             described = self._backend.describe() if isinstance(self._backend, Describes) else [""]
-        except (OSError, RemoteGpuError):
-            return None
-        try:
             asked = asked_by(
                 self._config,
                 self._backend.name,
@@ -57,7 +54,7 @@ class Recall:
                 (*OURS, *LEFT_OUT),
                 self._shipping.named_variables(),
             )
-        except OSError:
+        except (OSError, RemoteGpuError):
             return None
         if not asked:
             return None

@@ -120,11 +120,9 @@ class Project:
     """
 
     def __init__(self, taken: Snapshot, further: Iterable[Snapshot]) -> None:
-        entries = taken.entries
-        self.python = {each.path: _state(each) for each in entries if each.path.endswith(".py")}
-        others = [f"{each.path}\0{_state(each)}" for each in entries]
-        names = [each.path for each in entries]
-        others = [text for text, name in zip(others, names, strict=True) if name not in self.python]
+        states = {each.path: _state(each) for each in taken.entries}
+        self.python = {path: state for path, state in states.items() if path.endswith(".py")}
+        others = [f"{path}\0{state}" for path, state in states.items() if path not in self.python]
         self.rest = _digest([*others, *self.python, *(each.manifest.digest for each in further)])
 
 
