@@ -90,10 +90,11 @@ class Gathering:
     def _begin(self) -> None:
         self._candidates = Candidates(self._config, self._settings)
         found = self._candidates.find()
-        if found and not self._may_rent:
+        if not found:
+            return
+        if not self._may_rent:
             for path, shapes in found.items():
                 self._look_up(path, self._collector_of(path, shapes))
-        if not found or not self._may_rent:
             return
         groups: dict[Shape, list[Path]] = defaultdict(list)
         for path, shapes in found.items():
