@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from .running import CPU, run, said
+from session.running import CPU, run, said
 
 pytest.importorskip("xdist")
 

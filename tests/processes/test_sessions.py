@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import CPU, run, said
+from session.running import CPU, run, said
 
 pytest.importorskip("xdist")
 

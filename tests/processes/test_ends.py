@@ -12,10 +12,10 @@ import time
 
 import pytest
 
+from session.running import CPU, LONG, Started, until
 from warmth import Warmth
 
-from .running import CPU, LONG, Started, until
-from .test_xdist import SECTION, cases
+from .test_sessions import SECTION, cases
 
 pytest.importorskip("xdist")
 
