@@ -147,6 +147,7 @@ def _first(pids: list[int]) -> int:
 def _processes(running: Running) -> dict[str, int]:
     """Find the far processes of a session; 0 for one that is not there."""
     state = running.home.state()
+    agent = int(state.get("agent", 0))
     if not state.get("workers"):
         supervisor = _first(_children(running.process.pid))
         twin = _first(_children(supervisor))
@@ -154,9 +155,13 @@ def _processes(running: Running) -> dict[str, int]:
     else:
         supervisor = int(state["workers"][0]["pid"])
         zygotes = [int(zygote["pid"]) for zygote in state["zygotes"]]
+        zygotes += map(int, state["leaving"])
         warm, twin = next(((z, _first(_children(z))) for z in zygotes if _children(z)), (0, 0))
+        if not twin:  # a zygote that was replaced meanwhile has left it to the agent
+            orphans = [pid for pid in _children(agent) if pid not in (supervisor, *zygotes)]
+            warm, twin = _first(zygotes), _first(orphans)
     return {
-        "agent": int(state.get("agent", 0)),
+        "agent": agent,
         "zygote": warm,
         "supervisor": supervisor,
         "twin": twin,

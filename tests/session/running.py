@@ -169,10 +169,12 @@ class Started:
         return found
 
     def close(self) -> None:
-        """End what is left of it."""
-        for pid in self.living():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """End what is left of it; all at once, so that none of them acts on another one's end."""
+        living = self.living()
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in living:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
         self.process.wait(PATIENCE)
 
     def __enter__(self) -> Self:

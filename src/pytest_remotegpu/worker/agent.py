@@ -201,6 +201,7 @@ class Agent:
             "stale": _sources() != self._sources,
             "workers": workers,
             "zygotes": zygotes,
+            "leaving": self._pool.leaving,
         }
 
     def _retire(self, guest: Guest) -> None:

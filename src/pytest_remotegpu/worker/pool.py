@@ -245,6 +245,11 @@ class Pool:
         for zygote in self._leaving.values():
             shutil.rmtree(zygote.folder, ignore_errors=True)
 
+    @property
+    def leaving(self) -> list[int]:
+        """The processes of zygotes that were let go and have not ended yet."""
+        return list(self._leaving)
+
     def processes(self) -> list[int]:
         """List the processes of zygotes, those included that are about to end."""
         return [*(zygote.process.pid for zygote in self.zygotes), *self._leaving]

@@ -8,6 +8,7 @@ A fork of it can serve one supervisor while the original stays warm for others.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import importlib.machinery
@@ -103,6 +104,37 @@ def preload(modules: list[str]) -> None:
             warnings.simplefilter("ignore")
             importlib.import_module(name)
     os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
+
+
+def _leave(folder: Path) -> None:
+    if "--warm" in sys.argv:  # whoever started it may have been killed
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _ending_when_alone(control: socket.socket, folder: Path) -> Iterator[None]:
+    """End this process at once if the other end of its socket goes, which imports never look at.
+
+    What was asked for before that end went is still done, afterwards.
+    """
+
+    def look(*_: object) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                _leave(folder)
+                os._exit(0)
+
+    number = control.fileno()
+    flags = fcntl.fcntl(number, fcntl.F_GETFL)
+    before = signal.signal(signal.SIGIO, look)
+    fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(number, fcntl.F_SETFL, flags | os.O_ASYNC)
+    try:
+        look()  # it may have gone already
+        yield
+    finally:
+        fcntl.fcntl(number, fcntl.F_SETFL, flags)
+        signal.signal(signal.SIGIO, before)
 
 
 def impurities(root: str) -> list[str]:
@@ -343,14 +375,13 @@ def main(fd: int) -> None:
     try:
         _serve(socket.socket(fileno=fd), folder)
     finally:
-        if "--warm" in sys.argv:  # whoever started it may have been killed
-            shutil.rmtree(folder, ignore_errors=True)
+        _leave(folder)
 
 
 def _serve(control: socket.socket, folder: Path) -> None:
     sys.path[:] = [entry for entry in sys.path if entry not in ("", str(folder))]
     reads: set[str] = set()
-    with _noted_reads(reads):
+    with _ending_when_alone(control, folder), _noted_reads(reads):
         if "--bare" not in sys.argv:
             load_plugins(_words("without"))
         from pytest_remotegpu.worker import beginning  # noqa: F401, PLC0415 -- for the children
