@@ -119,7 +119,8 @@ class Lane:
             following = len(self._handed)
         elif stretch.following in self._handed:
             following = self._handed.index(stretch.following)
-        return orders.Run(first, first + len(left), stretch.failures, following)
+        failures = stretch.failures and max(stretch.failures - self._spent, 1)
+        return orders.Run(first, first + len(left), failures, following)
 
     def _farewell(self) -> list[orders.Finish]:
         return [orders.Finish()] if self._closing and len(self._runs) == 1 else []
@@ -450,13 +451,10 @@ class Lane:
     def _retry(self, suspects: list[Shipped]) -> None:
         stretch = self._runs.popleft()
         failures = stretch.failures
-        if failures:
-            failures -= self._spent
-            if failures <= 0:
-                self.reason = "stopping after failures"
-                self._after_run()
-                return
-        self._spent = 0
+        if failures and failures <= self._spent:
+            self.reason = "stopping after failures"
+            self._after_run()
+            return
         others = [test for test in stretch.tests if not test.done and test not in suspects]
         if others:
             self._runs.appendleft(Stretch(others, failures, stretch.following))

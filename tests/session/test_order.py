@@ -150,3 +150,31 @@ def test_errors_for_want_of_a_far_side_count(
     result = run(pytester, f"--remote={far}", *options)
     result.assert_outcomes(errors=number)
     assert f"stopping after {number} failures" in said(result)
+
+
+LOSES = """
+    import os
+    import signal
+    import time
+    import pytest
+    pytestmark = pytest.mark.gpu
+
+    @pytest.mark.parametrize("n", range(7))
+    def test_it(n):
+        with open("ran.txt", "a") as file:
+            file.write(f"{n} ")
+        if n == 2 and "REMOTEGPU_WORKER" in os.environ:
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(30)
+        assert n < 1
+"""
+
+
+@pytest.mark.parametrize(("most", "ran"), [(2, "0 1 2 2 "), (3, "0 1 2 2 3 "), (4, "0 1 2 2 3 4 ")])
+def test_failures_before_a_lost_worker_count(
+    pytester: pytest.Pytester, most: int, ran: str
+) -> None:
+    pytester.makepyfile(LOSES)
+    result = run(pytester, CPU, f"--maxfail={most}")
+    result.assert_outcomes(passed=1, failed=most)
+    assert (pytester.path / "ran.txt").read_text() == ran
