@@ -31,6 +31,8 @@ MOST_FILES: Final = 100_000
 """Files that a far side may have collected which was not told which ones."""
 MOST_LOST: Final = 1
 """How many workers may be lost over the same files, without anybody's notice."""
+MOST_UNHEARD: Final = 3
+"""How many may be lost before they have said anything: the files had no part in that."""
 MOST_TAKEN: Final = 3
 """How many may be taken away by whoever rents them out."""
 Key = tuple[str, int]
@@ -212,7 +214,9 @@ class Collectors:
             if silent and not gatherer.over and now - worker.started > SILENCE:
                 self._drop(gatherer, f"it said no hello within {SILENCE:.0f} s")
 
-    def _take(self, gatherer: Gatherer, said: Said) -> None:
+    def _take(self, gatherer: Gatherer, heard: Said) -> None:
+        self._far.news.tell(heard)
+        said = replace(heard, told=True)
         if isinstance(said.what, Lost):
             self._take_end(gatherer, said.what)
         elif isinstance(said.what, Hello):
@@ -256,7 +260,8 @@ class Collectors:
         """
         gatherer.taken += lost.preempted
         gatherer.lost += not lost.preempted
-        if gatherer.lost > MOST_LOST or gatherer.taken > MOST_TAKEN:
+        most = MOST_LOST if gatherer.worker.hello is not None else MOST_UNHEARD
+        if gatherer.lost > most or gatherer.taken > MOST_TAKEN:
             return False
         what = "taken away" if lost.preempted else "lost"
         first = lost.reason.splitlines()[0] if lost.reason else "it ended"

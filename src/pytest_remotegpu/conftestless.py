@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from pytest_remotegpu.candidates import Candidates
 from pytest_remotegpu.collectors import Gatherer
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gathering import Gathering
@@ -37,10 +36,10 @@ class Conftestless(Gathering):
 
     def _begin(self) -> None:
         self._reached: set[str] = set()
-        self._candidates = Candidates(self._config, self._settings)
+        files = self._find()
         if not self._may_rent:
             return
-        shapes = {shape for found in self._candidates.find().values() for shape in found}
+        shapes = {shape for found in files.values() for shape in found}
         shape = self._collector_of(self._config.rootpath, shapes)
         self._forecast({shape: 1})
         collectors = self._far_collectors()

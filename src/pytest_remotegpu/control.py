@@ -125,6 +125,7 @@ class Control:
                 self._fitting,
                 self._forecast_of,
                 Recall(config, settings, backend, self._shipping),
+                self._shipping,
             )
         self.shapes: list[Shape | None] = []
 

@@ -62,13 +62,15 @@ class Notice:
 class Said:
     """What has come from one worker: its hello, events, a notice, or the end of its stream.
 
-    :ivar at: when it was read, by the monotonic clock.
+    :ivar at: when it was read, by the monotonic clock. :ivar told: whether ``--remote-debug`` has
+        shown it: what a worker says while it collects is taken in again by whoever runs its tests.
     """
 
     worker: Worker
     what: Hello | list[Event] | Notice | Lost
     size: int = 0
     at: float = field(default_factory=time.monotonic)
+    told: bool = False
 
 
 class Worker:

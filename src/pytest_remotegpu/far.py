@@ -201,9 +201,13 @@ class FarSide:
         )
         for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
             self.summary.note(note)
-        command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
-        self._debug(f"{worker.name}: {len(tests)} tests on {worker.shape}: {command}")
-        self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
+        what = f"{len(tests)} tests" if files is None else "collection"
+        if worker.hello is None:
+            command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
+            self._debug(f"{worker.name}: {what} on {worker.shape}: {command}")
+            self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
+        else:
+            self._debug(f"{worker.name}: {what} on {worker.shape}")
         return order
 
     # collection there

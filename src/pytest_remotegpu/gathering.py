@@ -26,7 +26,8 @@ from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, ite
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.recalling import Recall
-from pytest_remotegpu.selection import Fitting, runs_nothing, shape_of
+from pytest_remotegpu.selection import Fitting, is_marked, runs_nothing
+from pytest_remotegpu.shipping import Shipping
 
 __all__ = ["Gathering"]
 
@@ -43,6 +44,7 @@ class Gathering:
     :param forecast: called with how many workers of each shape there will be, before there are any;
         raises a usage error where that may cost too much.
     :param recall: knows what was collected earlier.
+    :param shipping: is told which files are not imported here.
     :ivar refusal: why pytest can't go on.
     :ivar recalled: files whose tests are shown as they were collected last, and when that was.
     :ivar unseen: files that only a machine could collect that is not rented for this, and why.
@@ -56,6 +58,7 @@ class Gathering:
         fitting: Fitting | None,
         forecast: Callable[[Mapping[Shape, int]], object],
         recall: Recall,
+        shipping: Shipping,
     ) -> None:
         self._config = config
         self._settings = settings
@@ -63,6 +66,7 @@ class Gathering:
         self._fitting = fitting
         self._forecast = forecast
         self._recall = recall
+        self._shipping = shipping
         self._collectors: Collectors | None = None
         self._files: dict[Path, Gatherer] = {}
         self._nowhere: dict[Path, str] = {}
@@ -88,8 +92,7 @@ class Gathering:
             self.refusal = pytest.UsageError(str(error))
 
     def _begin(self) -> None:
-        self._candidates = Candidates(self._config, self._settings)
-        found = self._candidates.find()
+        found = self._find()
         if not found:
             return
         if not self._may_rent:
@@ -105,6 +108,13 @@ class Gathering:
                 self._open(shape, paths)
             except FarSideError as error:
                 self._nowhere.update(dict.fromkeys(paths, str(error)))
+
+    def _find(self) -> dict[Path, frozenset[Shape]]:
+        """Find the files of the far side, and tell what may be imported there alone."""
+        self._candidates = Candidates(self._config, self._settings)
+        found = self._candidates.find()
+        self._shipping.unimported += [*found, *self._candidates.unsure]
+        return found
 
     @property
     def _may_rent(self) -> bool:
@@ -235,7 +245,7 @@ class Gathering:
         file = self._file(collector, 0)
         self._grow(file)
         self._far_collectors().let_go(gatherer)
-        marked = any(shape_of(item, self._settings.aliases) for item in items_of(file))
+        marked = any(is_marked(item, self._settings.aliases) for item in items_of(file))
         if file.outcome is None and (marked or self._settings.ship_all):
             return pytest.CollectReport(report.nodeid, "passed", None, list(file.children))
         self._files.pop(collector.path, None)
@@ -314,7 +324,7 @@ class Gathering:
         wanted = [
             item
             for item in session.items
-            if isinstance(item, FarItem) and shape_of(item, aliases) is None
+            if isinstance(item, FarItem) and not is_marked(item, aliases)
         ]
         found: dict[tuple[Path, int], Any] = {}
         before: Counter[str] = Counter()
@@ -325,6 +335,10 @@ class Gathering:
             if key not in found:
                 found[key] = self._collect_here(item)
             replaced[item] = _real(item, found[key])
+        for other in session.items:
+            here = found.get((other.path, 0))
+            if isinstance(other, FarItem) and isinstance(here, dict):
+                other.near = here.get(other.nodeid)
         session.items[:] = [replaced.get(item, item) for item in session.items]
 
     def _collect_here(self, item: FarItem) -> Any:

@@ -138,6 +138,7 @@ class FarItem(_Objectless, pytest.Item):
         hooks here may change. :ivar told: how many marks came with it;
         hooks here may have added others. :ivar cls: an empty class of the name of its own, by which
         pytest tells apart the tests of one and another; ``None`` where it is in none.
+    :ivar near: the same test as it was collected here, where others of its file run here.
     """
 
     kind = "Function"
@@ -145,6 +146,12 @@ class FarItem(_Objectless, pytest.Item):
     told = 0
     told_name = ""
     place: tuple[str, int | None, str] = ("", None, "")
+    near: pytest.Item | None = None
+
+    def listchain(self) -> list[Any]:
+        """Give what it is in: those nodes whose fixtures tests here have, for pytest to keep."""
+        chain: list[Any] = super().listchain()
+        return chain if self.near is None else [*self.near.listchain()[:-1], self]
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Give its place, as it was told."""

@@ -132,8 +132,9 @@ def test_a_file_that_can_not_be_imported(far: pytest.Pytester, collects: str) ->
         assert HEAD not in said(result)
 
 
+@pytest.mark.parametrize(("collects", "shown"), [("far", "remote"), ("here", "note")])
 def test_a_file_that_can_be_imported_here_alone(
-    far: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    far: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, collects: str, shown: str
 ) -> None:
     site = far.path.parent / f"{far.path.name}-lib" / "site-packages"
     install(site, "First.of_nobody", "brought")
@@ -145,8 +146,8 @@ def test_a_file_that_can_be_imported_here_alone(
         @pytest.mark.gpu
         def test_one(): pass
     """)
-    result = run(far, FAR)
-    assert named(result).startswith(f"note: {HEAD}first-of-nobody, kept-of-nobody")
+    result = run(far, FAR, "-o", f"remotegpu_collect={collects}")
+    assert named(result).startswith(f"{shown}: {HEAD}first-of-nobody, kept-of-nobody")
 
 
 @pytest.mark.parametrize("collects", ["far", "here"])
