@@ -286,7 +286,9 @@ class Gathering:
         tree = self._far_collectors().tree(gatherer, *key)
         if tree is None:
             why = gatherer.why_not(path, self._far_side(self._session).backend.name)
-            file.outcome = nodes.Outcome("failed", to_text(why))
+            left_out = self._shipping.failures.why_left_out
+            reasons = [why, (left_out and left_out(path)) or ""]
+            file.outcome = nodes.Outcome("failed", to_text("\n".join(filter(None, reasons))))
         else:
             try:
                 self._keep(key, grow(file, self._merged(key, tree)))
@@ -308,7 +310,7 @@ class Gathering:
         """Say of files that an error misses, and that are here, why they did not travel."""
         assert file.outcome is not None
         text = from_text(file.outcome.text)
-        why = self._far_side(self._session).explain(text)
+        why = [line for line in self._far_side(self._session).explain(text) if line not in text]
         if why:
             outcome = file.outcome
             text = "\n".join([text, *why])
