@@ -231,6 +231,12 @@ class Controller:
         """
         self._spare[worker.shape] = (worker, said)
 
+    def dismiss(self) -> None:
+        """End the workers that are kept and that nobody has asked for."""
+        for worker, _said in self._spare.values():
+            worker.send(orders.Finish())
+        self._spare.clear()
+
     def _read(self, worker: Worker) -> None:
         """The reader thread: put everything on the queue, and at last how it ended."""
         stream = frames.EventStream(worker.name, worker.nonce)

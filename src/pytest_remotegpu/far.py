@@ -202,12 +202,9 @@ class FarSide:
         for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
             self.summary.note(note)
         what = f"{len(tests)} tests" if files is None else "collection"
-        if worker.hello is None:
-            command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
-            self._debug(f"{worker.name}: {what} on {worker.shape}: {command}")
-            self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
-        else:
-            self._debug(f"{worker.name}: {what} on {worker.shape}")
+        command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
+        self._debug(f"{worker.name}: {what} on {worker.shape}: {command}")
+        self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
         return order
 
     # collection there
@@ -426,6 +423,8 @@ class FarSide:
         self._ends = True
         for lane in self.lanes.values():
             lane.finish()
+        if self.controller is not None:
+            self.controller.dismiss()
         if self._await_ends(began + CLOSING, everybody=True):
             return
         leaving = (lane.worker for lane in self._each_lane() if lane.leaves)

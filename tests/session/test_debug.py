@@ -30,7 +30,8 @@ def test_timeline_with_commands(pytester: pytest.Pytester, collects: str) -> Non
     assert f"{sys.executable} -P -m pytest_remotegpu.worker" in text[0]
     assert "runs there: pytest " in text[1]
     assert "--remote=local:cpu --remote-fresh --remote-debug -k 'far and not near'" in text[1]
-    said = [line.partition(" s  local-1: ")[2].partition("(")[0] for line in text[2:]]
+    words = [re.split("[(:]", line.partition(" s  local-1: ")[2])[0] for line in text[2:]]
+    said = [word for word in words if word != "runs there"]
     collected = ["StretchEnded", "1 tests on 1 GPU"] if collects == "far" else []
     assert said == ["Hello", "Collected", *collected, "StretchEnded", "Ended", "Lost"]
     assert ("local-1: collection on 1 GPU: " in text[0]) == (collects == "far")
