@@ -382,7 +382,7 @@ class FarSide:
         assert self.controller is not None
         own = self.backend.run_limit if isinstance(self.backend, Tells) else 0.0
         seconds = self._settings.run_timeout or own
-        clock = self._clock = RunLimit(self.controller, seconds, self.spending.gone)
+        clock = self._clock = RunLimit(self.controller, seconds, lambda: self.spending.gone)
         self._limit = clock.text
         self.spending.watch(self.controller, lambda late: clock.end(self.spending.text, late))
 

@@ -352,9 +352,7 @@ def test_a_refusal_after_a_test_has_run_is_an_error_of_collection(
 
 
 @pytest.mark.parametrize("collects", [(), COLLECTS_HERE], ids=["far", "here"])
-def test_a_file_that_fails_only_there(
-    pytester: pytest.Pytester, collects: tuple[str, ...]
-) -> None:
+def test_a_file_that_fails_only_there(pytester: pytest.Pytester, collects: tuple[str, ...]) -> None:
     """As one that fails here: pytest-xdist runs the others; one of its processes gets none."""
     pytester.makepyfile(
         test_a=far_only("raise RuntimeError('only there')") + TWO_FILES["test_a"],
