@@ -19,7 +19,7 @@ from pytest_remotegpu.far import SILENCE, TICK, FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, inventory, nodes, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
-from pytest_remotegpu.protocol.plain import from_text
+from pytest_remotegpu.protocol.plain import from_text, to_text
 
 __all__ = ["Collectors", "Gatherer"]
 
@@ -78,6 +78,16 @@ class Gatherer:
         """Give a tree as it came, once, and the Python files that had been read by then."""
         data, read = self.told.pop(key, (b"", 0))
         return data, self.sources[:read]
+
+    def disagreeing(self) -> list[Said]:
+        """Give the failures of files that have tests all the same: of some of several ranks."""
+        fine = {path for (path, _), tree in self.trees.items() if tree.nodes[0].outcome is None}
+        found: list[Any] = [
+            events.CollectFailed(nodeid=to_text(nodeid), text=to_text(text))
+            for nodeid, text in self.failures.items()
+            if nodeid in fine
+        ]
+        return [Said(self.worker, found, told=True)] if found else []
 
     def why_not(self, path: str, where: str) -> str:
         """Say why a path has no tree.
@@ -167,7 +177,7 @@ class Collectors:
             if gatherer.serves:
                 self.wait(gatherer)
             if gatherer.serves and not gatherer.why:
-                self._far.hand_on(gatherer.worker, gatherer.kept)
+                self._far.hand_on(gatherer.worker, [*gatherer.kept, *gatherer.disagreeing()])
             else:
                 self.let_go(gatherer)
             gatherer.trees.clear()

@@ -90,9 +90,18 @@ class Conftestless(Gathering):
         while True:
             file: FarFile = FarFile.from_parent(parent, path=file_path)
             if (file.nodeid, len(files)) not in self._all.trees:
-                return files
+                return files or self._left_out(file_path, found, file)
             self._files[file_path] = self._all
             files.append(self._equipped(file, len(files), "Module"))
+
+    def _left_out(self, path: Path, found: list[Any], file: FarFile) -> list[FarFile]:
+        """Let a file fail that pytest would collect here, and that was not sent."""
+        why_left_out = self._shipping.failures.why_left_out
+        why = why_left_out(file.nodeid) if found and why_left_out is not None else None
+        if why is None:
+            return []
+        self._nowhere[path] = f"{why}\nor leave it out: --ignore={file.nodeid}"
+        return [self._equipped(file, 0, "Module")]
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
