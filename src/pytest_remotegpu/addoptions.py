@@ -49,8 +49,8 @@ def _added(file: Path) -> Iterator[tuple[list[str], int | None]]:
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="addoption" | "add_argument")):
-                names = [a.value for a in node.args if isinstance(a, ast.Constant)]
-                names = [str(name) for name in names if str(name).startswith("-")]
+                texts = [str(a.value) for a in node.args if isinstance(a, ast.Constant)]
+                names = [text for text in texts if text.startswith("-")]
                 yield names, _width({str(word.arg): word.value for word in node.keywords})
 
 

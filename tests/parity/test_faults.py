@@ -51,7 +51,7 @@ def test_far_conftest_cannot_load(broken_far: Observation) -> None:
     assert broken_far.status == 4
     assert broken_far.session.reports == []
     assert "RuntimeError: host-only breakage of the conftest" in broken_far.output
-    assert "conftest.py:8" in broken_far.output
+    assert "conftest.py:9" in broken_far.output
 
 
 @pytest.mark.parametrize("broken_far", ["file"], indirect=True)
