@@ -389,14 +389,15 @@ class Control:
     def _end_collectors(self, session: pytest.Session) -> None:
         """End workers that have collected for a session that runs no test on them.
 
-        What there is to say of them is shown where something has failed or has to be paid for.
+        What there is to say of them is shown where something has failed, or where they are rented.
         """
         far = self._far
         if far is None or far.controller is None or not far.controller.workers:
             return
         far.close()
         failed = bool(session.testsfailed) and not self._runs_nothing
-        self._ended = failed or isinstance(self._backend, Prices)
+        noted = bool(far.summary.all_notes() or far.summary.causes)
+        self._ended = (failed and noted) or isinstance(self._backend, Prices)
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""
