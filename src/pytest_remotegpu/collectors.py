@@ -327,7 +327,8 @@ class Collectors:
             gatherer.trees.setdefault(key, tree)
 
     def _take_start_failure(self, gatherer: Gatherer, event: events.StartFailed) -> None:
-        text = from_text(event.text).strip() or "it could not start and did not say why"
+        text = self._far.failures.of_start(from_text(event.text).strip())
+        text = text or "it could not start and did not say why"
         if event.usage:
             raise UsageError(self._refusal([text, *self._far.explain(text, ends=True)]))
         gatherer.why = text

@@ -96,9 +96,8 @@ class Conftestless(Gathering):
 
     def _left_out(self, path: Path, found: list[Any], file: FarFile) -> list[FarFile]:
         """Let a file fail that pytest would collect here, and that was not sent."""
-        why_left_out = self._shipping.failures.why_left_out
-        why = why_left_out(file.nodeid) if found and why_left_out is not None else None
-        if why is None:
+        why = self._why_not_sent(path) if found else ""
+        if not why:
             return []
         self._nowhere[path] = f"{why}\nor leave it out: --ignore={file.nodeid}"
         return [self._equipped(file, 0, "Module")]

@@ -99,8 +99,12 @@ class Gathering:
             for path, shapes in found.items():
                 self._look_up(path, self._collector_of(path, shapes))
             return
+        self._far_side(self._session).opened()  # which lists the files that are sent
+        self._nowhere = {path: why for path in found if (why := self._why_not_sent(path))}
         groups: dict[Shape, list[Path]] = defaultdict(list)
         for path, shapes in found.items():
+            if path in self._nowhere:
+                continue
             groups[self._collector_of(path, shapes)].append(path)
         self._forecast(dict.fromkeys(groups, 1))
         for shape, paths in groups.items():
@@ -108,6 +112,12 @@ class Gathering:
                 self._open(shape, paths)
             except FarSideError as error:
                 self._nowhere.update(dict.fromkeys(paths, str(error)))
+
+    def _why_not_sent(self, path: Path) -> str:
+        """Say why a file did not travel; empty where it did, or where nothing has to."""
+        why, root = self._shipping.failures.why_left_out, self._config.rootpath
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+        return (why and why(name)) or ""
 
     def _find(self) -> dict[Path, frozenset[Shape]]:
         """Find the files of the far side, and tell what may be imported there alone."""
@@ -286,9 +296,8 @@ class Gathering:
         tree = self._far_collectors().tree(gatherer, *key)
         if tree is None:
             why = gatherer.why_not(path, self._far_side(self._session).backend.name)
-            left_out = self._shipping.failures.why_left_out
-            reasons = [why, (left_out and left_out(path)) or ""]
-            file.outcome = nodes.Outcome("failed", to_text("\n".join(filter(None, reasons))))
+            reasons = filter(None, (why, self._why_not_sent(file.path)))
+            file.outcome = nodes.Outcome("failed", to_text("\n".join(reasons)))
         else:
             try:
                 self._keep(key, grow(file, self._merged(key, tree)))
