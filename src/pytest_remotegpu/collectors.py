@@ -262,6 +262,8 @@ class Collectors:
         if gatherer.over or final or not self._replace(gatherer, lost):
             reason = lost.reason or "it ended before it had collected"
             gatherer.why = gatherer.why or worker.limit or reason
+            if not gatherer.done:
+                self._far.summary.fail(gatherer.why)
 
     def _replace(self, gatherer: Gatherer, lost: Lost) -> bool:
         """Have another worker collect in the place of one that was lost; say whether one does.

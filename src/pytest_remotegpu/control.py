@@ -392,12 +392,13 @@ class Control:
         What there is to say of them is shown where something has failed, or where they are rented.
         """
         far = self._far
-        if far is None or far.controller is None or not far.controller.workers:
+        if far is None or far.controller is None:
             return
         far.close()
         failed = bool(session.testsfailed) and not self._runs_nothing
         noted = bool(far.summary.all_notes() or far.summary.causes)
-        self._ended = (failed and noted) or isinstance(self._backend, Prices)
+        paid = isinstance(self._backend, Prices) and bool(far.controller.workers)
+        self._ended = (failed and noted) or paid
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""

@@ -111,6 +111,7 @@ class Gathering:
             try:
                 self._open(shape, paths)
             except FarSideError as error:
+                self._far_side(self._session).summary.fail(str(error))
                 self._nowhere.update(dict.fromkeys(paths, str(error)))
 
     def _why_not_sent(self, path: Path) -> str:
