@@ -124,7 +124,7 @@ def test_a_session_with_what_is_no_address(
 def test_a_session_with_a_network_that_is_too_slow(
     pytester: pytest.Pytester, service: LoopbackModal, collects: str
 ) -> None:
-    """The file, or each test is an error that says so; the session does not hang for longer than that."""
+    """The file, or each test, is an error that says so; the session does not hang for longer."""
     pytester.makepyfile(TEST)
     pytester.makeconftest("""
         from pytest_remotegpu.backends.modal import calling
