@@ -6,6 +6,7 @@ there is no Python object behind any. Knows no worker and no wire beyond the dat
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,21 +19,46 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["Absent", "FarClass", "FarError", "FarFile", "FarItem", "grow", "report_of"]
+__all__ = [
+    "Absent",
+    "FarClass",
+    "FarError",
+    "FarFile",
+    "FarItem",
+    "LackError",
+    "grow",
+    "report_of",
+]
 
 WAY_OUT: Final = (
-    "was collected on the far side (remotegpu_collect = far), so there is no Python object of it "
-    "here; hooks that need one can work with remotegpu_collect = here"
+    "was collected on the far side, so there is no Python object of it here; hooks that need one "
+    "can work with remotegpu_collect = here"
 )
 EVALUATED: Final = "filterwarnings"
 """A mark whose arguments pytest would act upon while it shows a test that ran elsewhere."""
+
+
+class LackError(AttributeError):
+    """A Python object was asked for that only the far side has."""
+
+    def where(self, root: Path) -> str:
+        """Say who has asked for it.
+
+        :param root: the folder that paths are seen from.
+        """
+        frames = [f for f in traceback.extract_tb(self.__traceback__) if f.filename != __file__]
+        if not frames:
+            return ""
+        last, path = frames[-1], Path(frames[-1].filename)
+        shown = path.relative_to(root) if path.is_relative_to(root) else path
+        return f"{shown}:{last.lineno}: {last.name} asks for it"
 
 
 class _Objectless:
     """Mixed into nodes: what a Python object would be needed for is not there, and says why."""
 
     def _lack(self, name: str) -> NoReturn:
-        raise AttributeError(f"no {name!r}: {getattr(self, 'nodeid', '')} {WAY_OUT}")
+        raise LackError(f"no {name!r}: {getattr(self, 'nodeid', '')} {WAY_OUT}")
 
     @property
     def obj(self) -> Any:

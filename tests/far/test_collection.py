@@ -271,16 +271,30 @@ def test_named_files_are_collected_there(pytester: pytest.Pytester) -> None:
     run(pytester, *FAR, "-o", "remotegpu_files=test_f*.py").assert_outcomes(passed=1)
 
 
-def test_a_hook_that_needs_an_object_is_told_so(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest("""
-        def pytest_collection_modifyitems(items):
-            print("DOC", [item.obj.__doc__ for item in items])
+@pytest.mark.parametrize("more", [(), ("-n1",)], ids=str)
+@pytest.mark.parametrize(
+    "hook", ["pytest_collection_modifyitems(items)", "pytest_itemcollected(item)"]
+)
+def test_a_hook_that_needs_an_object_is_told_so(
+    pytester: pytest.Pytester, hook: str, more: tuple[str, ...]
+) -> None:
+    if more:
+        pytest.importorskip("xdist")
+    pytester.makeconftest(f"""
+        import os
+
+        def {hook}:
+            for each in {"items" if "items" in hook else "[item]"}:
+                print("DOC", each.obj.__doc__)
     """)
     pytester.makepyfile(test_far="import pytest\n@pytest.mark.gpu\ndef test(): pass")
-    result = pytester.runpytest_subprocess(*FAR)
-    text = result.stdout.str() + result.stderr.str()
+    result = run(pytester, *FAR, *more)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = said(result)
+    assert f"conftest.py:5: {hook.partition('(')[0]} asks for it" in text
     assert "no 'obj': test_far.py::test was collected on the far side" in text
     assert "remotegpu_collect = here" in text
+    run(pytester, *FAR, *HERE, *more).assert_outcomes(passed=1)
 
 
 def test_what_is_gone_there_is_an_error(pytester: pytest.Pytester) -> None:
