@@ -93,6 +93,8 @@ class Gathering:
 
     def _begin(self) -> None:
         found = self._find()
+        if self._spares:
+            found = {path: each for path, each in found.items() if self._candidates.is_named(path)}
         if not found:
             return
         if not self._may_rent:
@@ -113,6 +115,19 @@ class Gathering:
             except FarSideError as error:
                 self._far_side(self._session).summary.fail(str(error))
                 self._nowhere.update(dict.fromkeys(paths, str(error)))
+
+    @property
+    def _spares(self) -> bool:
+        """Whether what can be imported here is: each process would rent a machine to collect.
+
+        So it is with pytest-xdist, unless the user has asked for it; most get few of the tests.
+        """
+        settings = self._settings
+        asked = any(
+            each.name == "collect" and each.origin != "default" for each in settings.origins
+        )
+        rents = isinstance(self._far_side(self._session).backend, Prices)
+        return rents and bool(self._shipping.sender.worker) and not asked
 
     def _why_not_sent(self, path: Path) -> str:
         """Say why a file did not travel; empty where it did, or where nothing has to."""
@@ -249,8 +264,8 @@ class Gathering:
     ) -> pytest.CollectReport:
         """Have the far side collect a file; keep what was said here, where it has no mark there."""
         try:
-            shape = self._collector_of(collector.path, ())
-            gatherer = self._open(shape, [collector.path])
+            seen = self._candidates.shapes_of(collector.path) or ()
+            gatherer = self._open(self._collector_of(collector.path, seen), [collector.path])
         except RemoteGpuError as error:
             raise pytest.UsageError(str(error)) from None
         file = self._file(collector, 0)
