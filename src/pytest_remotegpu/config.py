@@ -11,9 +11,10 @@ import ast
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pytest_remotegpu import gpu
 from pytest_remotegpu.errors import SpecError, UsageError
@@ -146,8 +147,6 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
 """Ini options: kind, default, help."""
 
 SIDES: Final = ("here", "far")
-"""Where things can be done."""
-
 DUTIES: Final = {"remotegpu_collect": "far", "remotegpu_conftest": "here"}
 """Who collects, and where conftests are loaded, where the ini file says nothing."""
 
@@ -168,8 +167,7 @@ UNITS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One value and its origin, as ``--remote-plan`` prints them."""
 
     name: str
@@ -177,8 +175,7 @@ class Setting:
     origin: str
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """All settings of a session.
 
     :ivar spec: where to run, ``None`` for here.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
+from msgspec import Struct
 
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import nodes
@@ -130,8 +130,7 @@ class FarClass(_Told, _Objectless, pytest.Class):
     stand_in: type
 
 
-@dataclass(frozen=True)
-class _Scope:
+class _Scope(Struct, frozen=True):
     """The scope of a parameter, which pytest compares with its own."""
 
     value: str
@@ -143,8 +142,7 @@ class _Scope:
         return hash(self.value)
 
 
-@dataclass
-class _Parameters:
+class _Parameters(Struct):
     """What stands in the place of a call specification: the parameters as data.
 
     Pytest orders tests by the last field.
@@ -225,8 +223,7 @@ class FarError:
         out.line(self._text)
 
 
-@dataclass(frozen=True)
-class _Crash:
+class _Crash(Struct, frozen=True):
     path: str
     lineno: int
     message: str
