@@ -170,5 +170,5 @@ def test_files_are_collected_of_that_commit(project: pytest.Pytester) -> None:
     project.makepyfile(test_new=head + "def test_new(): pass")
     lacking = run(project, *options, "--continue-on-collection-errors")
     lacking.assert_outcomes(passed=1, errors=1)
-    assert "did not collect test_new.py" in said(lacking)
+    assert "ERROR collecting test_new.py" in said(lacking)
     assert "'test_new.py' was not sent: --remote-rev=HEAD sends what" in said(lacking)
