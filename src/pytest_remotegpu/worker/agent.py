@@ -226,6 +226,9 @@ class Agent:
                 tuple(map(str, request["preload"])),
             )
             bounds = Bounds.read(request)
+            if request.get("ahead") and not self._pool.has(wish):
+                self._dismiss(guest, {"error": "nothing is ready for that"})
+                return
             self._idle = float(request["idle"])
             control = self._twin(wish)
             pid = os.fork()
@@ -355,7 +358,8 @@ def _supervise(
     except OSError as error:
         connection.sendall(_line({"error": f"{type(error).__name__}: {error}"}))
         return 1
-    connection.sendall(_line({"pid": os.getpid(), "agent": os.getppid()}))
+    with contextlib.suppress(OSError):  # one that has gone is noticed where it is read
+        connection.sendall(_line({"pid": os.getpid(), "agent": os.getppid()}))
     inward = connection.detach()
     return serving.serve(inward, os.dup(inward), _Twin(control, bounds), scratch)
 

@@ -12,7 +12,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, EntryPoints
 from typing import Any, Final
 
 __all__ = ["files", "kept"]
@@ -29,6 +29,14 @@ class _Kept(Distribution):
     def __init__(self, found: Distribution) -> None:
         self._found = found
         self._texts: dict[str, str | None] = {}
+        self._points: EntryPoints | None = None
+
+    @property
+    def entry_points(self) -> EntryPoints:
+        """Its entry points, which are read once as well."""
+        if self._points is None:
+            self._points = super().entry_points
+        return self._points
 
     def read_text(self, filename: str) -> str | None:
         """Read one of its texts."""
