@@ -138,13 +138,13 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Iterator[None]:
     """After the conftests: register each option that is used here and that no conftest has."""
-    start = (
-        dict(os.environ),
-        list(sys.path),
-        list(sys.argv),
-        str(early_config.invocation_params.dir),
-    )
-    early_config.stash[START] = start
+    if INSIDE not in os.environ:  # else nothing is shipped, and a copy is a look at all of them
+        early_config.stash[START] = (
+            dict(os.environ),
+            list(sys.path),
+            list(sys.argv),
+            str(early_config.invocation_params.dir),
+        )
     _forget_value(early_config.known_args_namespace, args)
     there = _leaves_conftests(early_config, args)
     with _watched(early_config, args):
@@ -285,7 +285,7 @@ def settings_of(config: pytest.Config) -> Settings:
 
         given = {name: getattr(config.option, name, None) for name in OPTIONS}
         ini = _ini(config, INI)
-        environ = config.stash.get(START, (dict(os.environ),))[0]
+        environ = config.stash.get(START, (os.environ,))[0]
         config.stash[SETTINGS] = resolve(given, environ, ini)
     settings: Settings = config.stash[SETTINGS]
     return settings

@@ -33,6 +33,7 @@ MOST: Final = 4
 AT_START: Final = re.compile(
     r"PYTHON|LD_|DYLD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|TORCH|PYTORCH_|CUBLAS_|CUDNN_"
     r"|NCCL_|NVIDIA_|TRITON_|CUDA_(?!VISIBLE_DEVICES$|DEVICE_ORDER$)|JAX_|XLA_|TF_|NUMBA_|CUPY_"
+    r"|ONEDNN_|DNNL_|KINETO_|GLOO_|UCX_|TBB_|INTEL_|ONEAPI_|GRPC_|HSA_|HIP_|ROCM_"
     r"|LC_|LANG|TZ$|MALLOC_|GLIBC_|COVERAGE_|COV_CORE_|PYTEST_DISABLE_PLUGIN_AUTOLOAD$|PATH$"
 )
 """Variables that the interpreter or a library reads when it starts, behind Python's back."""
@@ -89,6 +90,10 @@ class Warm:
             for name in names
             if not READ_ANEW.match(name)
         )
+
+    def is_pure(self) -> bool:
+        """Say whether it is known to hold nothing that may be in no runner."""
+        return bool(self.inventory) and not self.inventory["impure"]
 
     def foreign(self, root: str) -> list[str]:
         """List the files in ``root`` that it has imported, which a runner must import anew."""

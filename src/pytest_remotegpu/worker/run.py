@@ -150,8 +150,14 @@ class RunnerHandle:
         batches = self.read()
         if self.closed or any(batch.is_awaited for batch in batches):
             return batches
-        time.sleep(COALESCE)
-        return [*batches, *self.read()]
+        end = time.monotonic() + COALESCE
+        while time.monotonic() < end:
+            time.sleep(COALESCE / 4)
+            more = self.read()
+            batches += more
+            if self.closed or any(batch.is_awaited for batch in more):
+                break
+        return batches
 
     def read(self) -> list[events.Batch]:
         """Give the batches that have come, up to bytes that a test wrote, as ``broken`` says."""

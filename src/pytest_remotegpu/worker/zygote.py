@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from pytest_remotegpu.worker import installed
 from pytest_remotegpu.worker.process import (
@@ -41,6 +41,9 @@ from pytest_remotegpu.worker.process import (
 )
 
 __all__ = ["main"]
+
+INSIDE: Final = "REMOTEGPU_WORKER"
+"""Where this is set, this package's own plugin ships nothing."""
 
 
 @contextlib.contextmanager
@@ -74,6 +77,7 @@ def load_plugins(without: list[str]) -> None:
     kept = dict(os.environb)  # which counts as reading none of them
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
+    os.environ[INSIDE] = "zygote"
     arguments = ["--collect-only", "-qq"]
     for name in ("xdist", "cacheprovider", "faulthandler", *without):
         arguments += ["-p", f"no:{name}"]
