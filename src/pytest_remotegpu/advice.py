@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 __all__ = ["Refusal", "way_out"]
 
@@ -19,8 +20,7 @@ INTERPRETER: Final = re.compile(r"^(?:.*: )?(/[!-~]*python[\d.]*): No module nam
 """How an interpreter says which one it is, where it can't even start a module."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why a far side can't serve a session; it is the user's to mend.
 
     :ivar loading: whether its conftests or plugins don't load, which is an error of collection.

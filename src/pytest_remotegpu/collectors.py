@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_remotegpu.backends.base import Prepares
 from pytest_remotegpu.controller import Lost, Notice, Said, Worker
@@ -36,8 +38,7 @@ MOST_TAKEN: Final = 3
 Key = tuple[str, int]
 
 
-@dataclass
-class Gatherer:
+class Gatherer(Struct):
     """One worker that collects.
 
     :ivar files: those that it collects; ``None`` for all that there are. :ivar asked: what it was

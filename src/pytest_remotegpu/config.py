@@ -11,9 +11,10 @@ import ast
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pytest_remotegpu import gpu
 from pytest_remotegpu.errors import SpecError, UsageError
@@ -165,8 +166,7 @@ UNITS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One value and its origin, as ``--remote-plan`` prints them."""
 
     name: str
@@ -174,8 +174,7 @@ class Setting:
     origin: str
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """All settings of a session.
 
     :ivar spec: where to run, ``None`` for here.

@@ -12,8 +12,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_remotegpu.backends.base import Backend, Channel, Departs, Environment, Rental, Warns
 from pytest_remotegpu.errors import (
@@ -34,8 +36,7 @@ MOST_WAITING: Final = 128 * 2**20
 """Bytes that may wait to be looked at; a far side that sends faster has to wait."""
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """A stream has ended; ``reason`` is empty where it ended as it should.
 
     :ivar hostile: whether it broke the protocol.
@@ -53,13 +54,11 @@ class Lost:
         return self.kind == "preempted"
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """A worker's machine will be taken away soon."""
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(Struct, frozen=True):
     """What has come from one worker: its hello, events, a notice, or the end of its stream.
 
     :ivar at: when it was read, by the monotonic clock.

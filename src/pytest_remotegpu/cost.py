@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
@@ -43,8 +44,7 @@ _WAYS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """What one worker costs, with all its GPUs.
 
     :ivar usd_per_hour: its price. :ivar date: of that price, where it has one.
@@ -103,8 +103,7 @@ def find_rate(
 # ---------------------------------------------------------------- what was spent
 
 
-@dataclass(frozen=True)
-class WorkerCost:
+class WorkerCost(Struct, frozen=True):
     """What one worker has cost. Its three times together are all that is paid for.
 
     :ivar gpu: what its tests had, in words. :ivar tests: how many ran there.
@@ -137,7 +136,7 @@ class WorkerCost:
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any], shape: Shape) -> WorkerCost:
-        """Undo :func:`dataclasses.asdict`.
+        """Undo :func:`msgspec.to_builtins`.
 
         :param shape: made of what stands under that name.
         """
@@ -190,8 +189,7 @@ def _origin(rate: Rate) -> str:
     return " ".join(filter(None, [f"of {rate.date}" if rate.date else "", named])) or "unnamed"
 
 
-@dataclass
-class Bill:
+class Bill(Struct):
     """The running bill of one worker, by one clock.
 
     :ivar opened: when it was asked for. :ivar first: when its first test began.
@@ -272,8 +270,7 @@ class Bill:
 # ---------------------------------------------------------------- what may be spent
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """The most that a run can cost.
 
     :ivar worst: in USD; ``None`` where nothing bounds it, or a price is not known.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from pytest_remotegpu import lacking
 from pytest_remotegpu.config import Settings
@@ -26,8 +27,7 @@ if TYPE_CHECKING:  # imported where it is needed, which is after a failure
 __all__ = ["Demands", "Found", "absent", "unmet"]
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """What there is on the far side, and what is known here of what brings what.
 
     :ivar projects: normal names of what is installed there. :ivar modules: what can be imported

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
+from msgspec import Struct
 
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import nodes
@@ -104,8 +104,7 @@ class FarClass(_Told, _Objectless, pytest.Class):
     stand_in: type
 
 
-@dataclass(frozen=True)
-class _Scope:
+class _Scope(Struct, frozen=True):
     """The scope of a parameter, which pytest compares with its own."""
 
     value: str
@@ -117,8 +116,7 @@ class _Scope:
         return hash(self.value)
 
 
-@dataclass
-class _Parameters:
+class _Parameters(Struct):
     """What stands in the place of a call specification: the parameters as data.
 
     Pytest orders tests by the last field.
@@ -192,8 +190,7 @@ class FarError:
         out.line(self._text)
 
 
-@dataclass(frozen=True)
-class _Crash:
+class _Crash(Struct, frozen=True):
     path: str
     lineno: int
     message: str

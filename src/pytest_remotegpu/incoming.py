@@ -9,10 +9,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import pytest
+from msgspec import Struct
 
 from pytest_remotegpu import terminal
 
@@ -31,8 +31,7 @@ NARROW: Final = 15
 """Columns that a test's name has in any case."""
 
 
-@dataclass
-class _Transfer:
+class _Transfer(Struct):
     """The artifacts of one test that come from one worker now."""
 
     nodeid: str

@@ -10,11 +10,11 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from pytest_remotegpu import cards, gpu
 from pytest_remotegpu.errors import MarkerError, UsageError
@@ -43,8 +43,7 @@ WAYS = {GPUS: "--remote=SPEC", VARIABLES: "--remote=local", RANKS: "--remote=loc
 RANK, WORLD = "RANK", "WORLD_SIZE"
 
 
-@dataclass(frozen=True)
-class Gpus:
+class Gpus(Struct, frozen=True):
     """The GPUs of one test.
 
     :ivar type: the card's name, ``pretend`` where the host pretends.

@@ -14,9 +14,10 @@ import shlex
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from pytest_remotegpu import missing
 
@@ -38,8 +39,7 @@ PATH: Final = re.compile(r"[!-~ ]{1,400}", re.ASCII)
 OPTION: Final = "remotegpu_requirements"
 
 
-@dataclass(frozen=True)
-class There:
+class There(Struct, frozen=True):
     """A far side.
 
     :ivar python: its interpreter, as it says. :ivar made: whether its environment is made of what

@@ -6,16 +6,16 @@ Tables and words; knows no test, no wire and no process.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pytest_remotegpu.gpu import LAUNCHERS
 
 __all__ = ["FRAMEWORKS", "SUGGESTED", "Framework", "refusal"]
 
 
-@dataclass(frozen=True)
-class Framework:
+class Framework(Struct, frozen=True):
     """What trains or computes on several processes.
 
     :ivar launchers: what can start its processes; empty where it starts them itself.

@@ -12,9 +12,10 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
+
+from msgspec import Struct, field
 
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events
@@ -67,8 +68,7 @@ def _portable(part: str) -> str:
     return f"{fit}-{digest}"
 
 
-@dataclass
-class _Arriving:
+class _Arriving(Struct):
     """A file that is not whole yet.
 
     :ivar path: where its pieces are put together; ``None`` where they can't be written.
@@ -78,8 +78,7 @@ class _Arriving:
     size: int = 0
 
 
-@dataclass
-class _Received:
+class _Received(Struct):
     """What one attempt of a test has sent: files that are whole, with their size, and others.
 
     :ivar came: bytes of all pieces, those included that were replaced since.

@@ -8,8 +8,9 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from pytest_remotegpu import gpu, launchers
 from pytest_remotegpu.config import Setting
@@ -29,8 +30,7 @@ FOREIGN = (
 """Markers in use elsewhere for what ``gpu`` says here."""
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(Struct, frozen=True):
     """Neighbouring tests that run in the same place.
 
     :ivar shape: ``None`` for this side. :ivar first: the place of the first in the whole list.

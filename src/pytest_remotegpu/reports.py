@@ -9,11 +9,11 @@ import builtins
 import math
 import re
 import warnings
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
 import pytest
+from msgspec import Struct, field
 
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.gpu import Shape
@@ -49,8 +49,7 @@ BUILTIN: Final = {
 """Warning classes that exist on every side; any other is made up from its name."""
 
 
-@dataclass
-class Result:
+class Result(Struct):
     """What came back for one test.
 
     :ivar worker: the worker's id.
@@ -99,8 +98,7 @@ NOTHING: Final = Attempt()
 """Stands in for the attempt of a test that has none; never written to."""
 
 
-@dataclass(slots=True, eq=False)
-class Shipped:
+class Shipped(Struct, eq=False):
     """One test that was sent away, and what has come of it so far.
 
     :ivar started: whether it has begun there.

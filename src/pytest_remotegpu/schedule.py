@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 __all__ = ["Job", "Piece", "Schedule", "longest_run", "plan"]
 
@@ -37,8 +38,7 @@ AS_LONG: Final = 0.7
 """How long the rest of a worker's own group has to be, against the longest piece, to come first."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """One test.
 
     :ivar groups: the names of what it shares fixtures with, the widest first: module, class,
@@ -49,8 +49,7 @@ class Job:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, order=True)
-class Piece:
+class Piece(Struct, frozen=True, order=True):
     """The tests from number ``first`` up to, not including, ``last``, and their seconds."""
 
     first: int

@@ -11,12 +11,12 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import cloudpickle
 import pytest
+from msgspec import Struct, field
 
 from pytest_remotegpu import (
     audience,
@@ -64,8 +64,7 @@ LEFT_OUT: Final = (*REPORTERS, "pytest_remotegpu.rerun")
 """Plugins that act on this side only."""
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(Struct, frozen=True):
     """What the process was before any conftest was imported.
 
     :ivar environ: its variables.
@@ -80,8 +79,7 @@ class Start:
     cwd: str = field(default_factory=os.getcwd)
 
 
-@dataclass(frozen=True)
-class Sender:
+class Sender(Struct, frozen=True):
     """This process, where it is one of several that pytest-xdist has for one session.
 
     :ivar worker: what pytest-xdist calls it; empty where the session has this process only.

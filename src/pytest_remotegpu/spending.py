@@ -11,8 +11,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from pytest_remotegpu import cost, remains
 from pytest_remotegpu.backends.base import Backend, Leaves, Price, Prices

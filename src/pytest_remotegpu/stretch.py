@@ -6,8 +6,9 @@ Values only; knows neither workers nor the wire.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.summary import RunSummary
@@ -19,8 +20,7 @@ Following = Shipped | Literal["nothing"] | None
 """The test that will run after those of a stretch; ``None`` where that is not known."""
 
 
-@dataclass
-class Stretch:
+class Stretch(Struct):
     """Tests that were asked for: to stop after so many failures (0: never), and what follows."""
 
     tests: list[Shipped]

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
+
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import asdict, replace
 
 from pytest_remotegpu import cost, remains
 from pytest_remotegpu.cost import WorkerCost
@@ -31,8 +33,7 @@ LEAST_LEAK: Final = 2**20
 """Bytes below which memory that stays in use is not worth a line."""
 
 
-@dataclass
-class ShapeSummary:
+class ShapeSummary(Struct):
     """What ran on one shape.
 
     :ivar workers: how many were started.
@@ -58,8 +59,7 @@ class ShapeSummary:
         self.peak = max(self.peak, other.peak)
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """A part of the run.
 
     :ivar who: the worker's name; ``here`` for this side.
@@ -72,8 +72,7 @@ class Phase:
     seconds: float
 
 
-@dataclass
-class RunSummary:
+class RunSummary(Struct):
     """What a session has to say of its far side.
 
     :ivar where: the far side in words.
@@ -201,12 +200,12 @@ class RunSummary:
 
     def to_plain(self) -> dict[str, Any]:
         """Give it as dicts, lists, tuples, texts and numbers only."""
-        parts = [asdict(part) for part in self.shapes.values()]
-        phases = [asdict(phase) for phase in self.phases]
-        workers = [asdict(worker) for worker in self.workers]
-        unmet = None if self.unmet is None else asdict(self.unmet)
+        parts = to_builtins(list(self.shapes.values()))
+        phases = to_builtins(self.phases)
+        workers = to_builtins(self.workers)
+        unmet = to_builtins(self.unmet)
         plain = {"shapes": parts, "phases": phases, "workers": workers, "unmet": unmet}
-        return {**vars(self), **plain}
+        return {**asdict(self), **plain}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> RunSummary:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pytest_remotegpu.controller import Lost, Notice, Said, Worker
 from pytest_remotegpu.protocol import events
@@ -23,8 +24,7 @@ MOST_PARTS: Final = 50
 """Parts of a far start that are believed."""
 
 
-@dataclass
-class _Seen:
+class _Seen(Struct):
     """When a worker's tests began and ended, in seconds of the monotonic clock.
 
     :ivar hello: when it said hello, until its start is written down.

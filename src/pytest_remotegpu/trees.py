@@ -9,11 +9,11 @@ import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from pytest_remotegpu import snapshot
 from pytest_remotegpu.config import Settings
@@ -47,8 +47,7 @@ def _inside(root: Path, folder: str, path: str | None) -> str:
     return snapshot.escaped(here.relative_to(top).as_posix()) if inside else ""
 
 
-@dataclass
-class Sent:
+class Sent(Struct):
     """How many files' contents were sent, and how many bytes they are."""
 
     files: int = 0

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 __all__ = ["Need", "Unmet", "with_parts"]
 
@@ -17,8 +18,7 @@ MOST: Final = 40
 """Requirements that are named; a command has them all."""
 
 
-@dataclass(frozen=True, order=True)
-class Need:
+class Need(Struct, frozen=True, order=True):
     """One requirement.
 
     :ivar where: what declares it, as a line of ``remotegpu_requirements`` says it:
@@ -31,8 +31,7 @@ class Need:
     asks: str = ""
 
 
-@dataclass(frozen=True)
-class Unmet:
+class Unmet(Struct, frozen=True):
     """All such requirements of one session.
 
     :ivar python: the far interpreter; empty where it is not known. :ivar made: whether the far
@@ -47,7 +46,7 @@ class Unmet:
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Unmet:
-        """Undo :func:`dataclasses.asdict`; tuples may have become lists meanwhile."""
+        """Undo :func:`msgspec.to_builtins`; tuples may have become lists meanwhile."""
         needs = tuple(Need(**need) for need in data["needs"])
         return cls(needs, data["python"], data["made"], tuple(data["lines"]))
 

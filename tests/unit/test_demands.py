@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,6 +12,7 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from packaging.markers import default_environment
 from packaging.utils import canonicalize_name
 
@@ -320,7 +320,7 @@ def test_what_several_processes_found_is_one() -> None:
     one, two, three = (Need("requirements.txt", name, name) for name in "abc")
     ours, theirs = Unmet((one, two), "/p", lines=("x.txt",)), Unmet((two, three), "/p")
     assert (ours | theirs) == Unmet((one, two, three), "/p", lines=("x.txt",))
-    assert Unmet.from_plain(asdict(ours)) == ours
+    assert Unmet.from_plain(to_builtins(ours)) == ours
 
 
 @given(st.lists(st.tuples(PATHS, WORDS), max_size=4), st.lists(st.tuples(PATHS, WORDS), max_size=4))

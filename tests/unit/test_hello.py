@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol.hello import PROTOCOL, Hello, differences
@@ -30,7 +30,7 @@ hellos = st.builds(
 )
 plain = st.none() | st.booleans() | st.integers() | text
 odd = plain | st.dictionaries(
-    st.sampled_from([*Hello.__dataclass_fields__, "x"]),
+    st.sampled_from([*Hello.__struct_fields__, "x"]),
     plain | st.lists(plain, max_size=2) | st.dictionaries(text, plain, max_size=2),
     max_size=3,
 )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
+
+from msgspec import Struct, field
 
 from pytest_remotegpu import gpu
 from pytest_remotegpu.classify.reading import Definition, Function, Module, bindings, statements
@@ -28,8 +29,7 @@ MARK: Final = "pytest.mark"
 PARAM: Final = "pytest.param"
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """What a file's source says of it.
 
     :ivar verdict: ``gpu`` where it has the mark, ``unclear`` where a decorator or an import can't
@@ -41,15 +41,13 @@ class Judgement:
     shapes: frozenset[Shape] | None = frozenset()
 
 
-@dataclass(frozen=True)
-class _Mark:
+class _Mark(Struct, frozen=True):
     """One mark that means gpu; ``given`` is ``None`` where its arguments are no literals."""
 
     given: tuple[tuple[Any, ...], Mapping[str, Any]] | None
 
 
-@dataclass
-class _Marks:
+class _Marks(Struct):
     """The gpu marks of an expression; ``unclear`` where a part of it can't be followed."""
 
     found: list[_Mark] = field(default_factory=list)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pytest_remotegpu.imports import needs_of
 
@@ -30,8 +31,7 @@ IMPORT: Final = re.compile(
 NAME: Final = re.compile(rb"\s*([\w.]+)")
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(Struct, frozen=True):
     """That a test file has to do with the package.
 
     :ivar file: which names it: itself, a conftest above it, or a module that it imports.

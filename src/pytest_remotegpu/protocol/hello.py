@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from pytest_remotegpu.errors import ProtocolError
 
@@ -27,8 +29,7 @@ def _installed(name: str) -> str:
         return ""
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(Struct, frozen=True):
     """What a side is made of.
 
     :ivar protocol: the wire format's number.
@@ -75,7 +76,7 @@ class Hello:
         """
         try:
             data = _object(json.loads(body))
-            known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
+            known = {key: data[key] for key in cls.__struct_fields__ if key in data}
             known["gpus"] = tuple(known.get("gpus", ()))
             known.setdefault("extra", {})
             return cls._checked(cls(**known))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from pytest_remotegpu.snapshot import git
 from pytest_remotegpu.snapshot.globs import Parts
@@ -18,8 +19,7 @@ __all__ = ["Trace", "candidates", "unreadable"]
 _ABSENT_SUBMODULE: Final = "is a submodule not checked out (git submodule update --init)"
 
 
-@dataclass
-class Trace:
+class Trace(Struct):
     """What the candidates depend on: while none of it changes, they are the same.
 
     ``listings`` has a digest of what git said of each checkout, ``walked`` the folders of which

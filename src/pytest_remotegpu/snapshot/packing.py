@@ -12,8 +12,9 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pytest_remotegpu.snapshot.values import Snapshot, SnapshotError
 
@@ -30,8 +31,7 @@ _GAIN: Final = 0.95
 """What a part must shrink to for the rest to be worth the time."""
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(Struct, frozen=True):
     """Whole contents, one after the other, compressed together; ``sizes`` are their own."""
 
     digests: list[str]
@@ -39,8 +39,7 @@ class Packed:
     data: bytes
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A part of a large content; ``unfolded`` is its size, or 0 where it is not compressed."""
 
     digest: str
@@ -49,8 +48,7 @@ class Piece:
     unfolded: int
 
 
-@dataclass(frozen=True)
-class Gone:
+class Gone(Struct, frozen=True):
     """A content that is not there any more, and why."""
 
     digest: str

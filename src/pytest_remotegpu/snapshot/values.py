@@ -10,8 +10,9 @@ import glob
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_remotegpu import guards
 from pytest_remotegpu.errors import RemoteGpuError
@@ -25,8 +26,7 @@ class SnapshotError(RemoteGpuError):
     """Raised when content is asked for that the snapshot lacks, or that has changed on disk."""
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """What the user wants sent beside, or instead of, what git lists.
 
     ``include`` and ``exclude`` are globs as the package describes them; ``max_bytes`` bounds the
@@ -44,8 +44,7 @@ class Rules:
         return (*self.exclude, *self.written)
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One file or symbolic link of a snapshot.
 
     ``path`` is relative to the root, with forward slashes. ``digest`` is the SHA-256 of the content
@@ -60,8 +59,11 @@ class Entry:
     link: str | None
 
 
-@dataclass(frozen=True)
-class Snapshot:
+def _forget() -> None:
+    pass
+
+
+class Snapshot(Struct, frozen=True, dict=True):
     """The files of one root as they were when they were read.
 
     ``root`` is absolute, links resolved. ``manifest`` lists the files; ``entries`` are its lines.
@@ -77,7 +79,7 @@ class Snapshot:
     lfs_pointers: tuple[str, ...]
     notes: tuple[str, ...] = ()
     base: Manifest | None = None
-    remember: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    remember: Callable[[], None] = _forget
 
     @property
     def size(self) -> int:
