@@ -152,7 +152,7 @@ class RunnerHandle:
             return batches
         end = time.monotonic() + COALESCE
         while time.monotonic() < end:
-            time.sleep(COALESCE / 4)
+            time.sleep(COALESCE / 2)
             more = self.read()
             batches += more
             if self.closed or any(batch.is_awaited for batch in more):
