@@ -130,10 +130,11 @@ class FarClass(_Told, _Objectless, pytest.Class):
     stand_in: type
 
 
-class _Scope(Struct, frozen=True):
+class _Scope:
     """The scope of a parameter, which pytest compares with its own."""
 
-    value: str
+    def __init__(self, value: str) -> None:
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
         return getattr(other, "value", None) == self.value
@@ -142,7 +143,7 @@ class _Scope(Struct, frozen=True):
         return hash(self.value)
 
 
-class _Parameters(Struct):
+class _Parameters(Struct, dict=True):
     """What stands in the place of a call specification: the parameters as data.
 
     Pytest orders tests by the last field.

@@ -187,12 +187,12 @@ def listener(pytester: pytest.Pytester, home: Warmth) -> Iterator[Listener]:
 
 
 QUIET = {
-    "collects": ["--collect-only", CPU],
+    "collects": ["--collect-only", CPU, "-o", "remotegpu_collect=here"],
     "helps": ["--help", CPU],
     "names its version": ["--version", CPU],
     "shows markers": ["--markers", CPU],
     "shows fixtures": ["--fixtures", CPU],
-    "plans": ["--remote-plan", CPU],
+    "plans": ["--remote-plan", CPU, "-o", "remotegpu_collect=here"],
     "is fresh": ["--remote-fresh", CPU],
     "misspells": ["--remote=local:cp"],
     "has no far side": ["-k", "none"],
