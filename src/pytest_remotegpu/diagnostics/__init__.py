@@ -1,0 +1,30 @@
+"""Checks for training code: each gives a verdict that says what was found and what to do next.
+
+In a test::
+
+    from pytest_remotegpu.diagnostics import Verdict
+
+    def test_learns(artifacts_dir):
+        verdict: Verdict = ...  # one of the checks
+        verdict.save(artifacts_dir)
+        verdict.require()
+
+This is a library beside the plugin: it imports nothing else of this package, no pytest, torch only
+where a check runs, and matplotlib only where it is installed and a curve is drawn.
+
+What holds for each check:
+
+* it never raises for what it looks for: that is in the verdict, and :meth:`Verdict.require` raises;
+  an error in the user's own code, or an argument that can't be meant, passes through as it is;
+* nothing of the user's is changed: models come from a factory or are put back (values, gradients,
+  modes), and random numbers, gradient mode, default dtype and deterministic switches are as before;
+* it begins with ``seed`` and gives the same verdict for the same code, seed and machine;
+* the source of each default bound stands in the check's docstring.
+"""
+
+from __future__ import annotations
+
+from pytest_remotegpu.diagnostics.curves import Curve
+from pytest_remotegpu.diagnostics.verdict import DiagnosisError, Finding, Measure, Verdict
+
+__all__ = ["Curve", "DiagnosisError", "Finding", "Measure", "Verdict"]
