@@ -2,10 +2,10 @@
 
 In a test::
 
-    from pytest_remotegpu.diagnostics import Verdict
+    from pytest_remotegpu.diagnostics import overfit
 
     def test_learns(artifacts_dir):
-        verdict: Verdict = ...  # one of the checks
+        verdict = overfit(make_model, sample)
         verdict.save(artifacts_dir)
         verdict.require()
 
@@ -25,6 +25,15 @@ What holds for each check:
 from __future__ import annotations
 
 from pytest_remotegpu.diagnostics.curves import Curve
+from pytest_remotegpu.diagnostics.overfitting import SMALL_BATCH, overfit
 from pytest_remotegpu.diagnostics.verdict import DiagnosisError, Finding, Measure, Verdict
 
-__all__ = ["Curve", "DiagnosisError", "Finding", "Measure", "Verdict"]
+__all__ = [
+    "SMALL_BATCH",
+    "Curve",
+    "DiagnosisError",
+    "Finding",
+    "Measure",
+    "Verdict",
+    "overfit",
+]
