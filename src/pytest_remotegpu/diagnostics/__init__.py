@@ -24,6 +24,7 @@ What holds for each check:
 
 from __future__ import annotations
 
+from pytest_remotegpu.diagnostics.agreement import losses_agree
 from pytest_remotegpu.diagnostics.curves import Curve
 from pytest_remotegpu.diagnostics.overfitting import SMALL_BATCH, overfit
 from pytest_remotegpu.diagnostics.verdict import DiagnosisError, Finding, Measure, Verdict
@@ -35,5 +36,6 @@ __all__ = [
     "Finding",
     "Measure",
     "Verdict",
+    "losses_agree",
     "overfit",
 ]
