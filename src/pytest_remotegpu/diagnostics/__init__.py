@@ -24,9 +24,12 @@ What holds for each check:
 
 from __future__ import annotations
 
+from pytest_remotegpu.diagnostics.accumulating import accumulation_matches
 from pytest_remotegpu.diagnostics.agreement import losses_agree
 from pytest_remotegpu.diagnostics.curves import Curve
 from pytest_remotegpu.diagnostics.overfitting import SMALL_BATCH, overfit
+from pytest_remotegpu.diagnostics.scaling import judge_loss_scale, loss_scale
+from pytest_remotegpu.diagnostics.synchronising import gradients_synchronised
 from pytest_remotegpu.diagnostics.verdict import DiagnosisError, Finding, Measure, Verdict
 
 __all__ = [
@@ -36,6 +39,10 @@ __all__ = [
     "Finding",
     "Measure",
     "Verdict",
+    "accumulation_matches",
+    "gradients_synchronised",
+    "judge_loss_scale",
+    "loss_scale",
     "losses_agree",
     "overfit",
 ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["as_found", "model_as_found", "seed_all"]
+__all__ = ["as_found", "model_as_found", "seed_all", "without_dropout"]
 
 
 def seed_all(seed: int) -> None:
@@ -124,3 +124,20 @@ def model_as_found(model: torch.nn.Module) -> Iterator[None]:
             parameter.grad = gradient
         for module, mode in modes:
             module.training = mode
+
+
+@contextmanager
+def without_dropout(model: torch.nn.Module) -> Iterator[None]:
+    """Set the probability of each dropout module to 0, and put it back."""
+    from torch import nn  # noqa: PLC0415 -- late
+
+    kinds = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
+    found = [m for m in model.modules() if isinstance(m, (*kinds, nn.FeatureAlphaDropout))]
+    before = [module.p for module in found]
+    for module in found:
+        module.p = 0.0
+    try:
+        yield
+    finally:
+        for module, probability in zip(found, before, strict=True):
+            module.p = probability

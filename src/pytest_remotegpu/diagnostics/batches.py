@@ -6,16 +6,17 @@ arguments, nested at will. Knows no check.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Contradiction", "contradiction", "loss_of", "tensors"]
+__all__ = ["Contradiction", "contradiction", "digest", "joined", "loss_of", "mapped", "tensors"]
 
 TARGETS: Final = ("labels", "label", "targets", "target", "y")
 """Keys under which a mapping holds what the model has to learn."""
@@ -48,6 +49,53 @@ def tensors(batch: Any, name: str = "batch") -> Iterator[tuple[str, torch.Tensor
     elif isinstance(batch, list | tuple):
         for place, value in enumerate(batch):
             yield from tensors(value, f"{name}[{place}]")
+
+
+def mapped(batch: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """Give a batch of the same form with each tensor changed."""
+    import torch  # noqa: PLC0415 -- late
+
+    if isinstance(batch, torch.Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {key: mapped(value, change) for key, value in batch.items()}
+    if isinstance(batch, list | tuple):
+        parts = [mapped(value, change) for value in batch]
+        return tuple(parts) if isinstance(batch, tuple) else parts
+    return batch
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Make one batch of several of the same form: tensors one below the other, in order.
+
+    What is no tensor is taken from the first.
+
+    :raises ValueError: where tensors do not fit below each other.
+    """
+    import torch  # noqa: PLC0415 -- late
+
+    columns = [list(tensors(part)) for part in parts]
+    shapes = [[tuple(tensor.shape) for _, tensor in column] for column in columns]
+    fits = [[(len(shape), shape[1:]) for shape in column] for column in shapes]
+    if any(fit != fits[0] for fit in fits) or any(not shape for shape in shapes[0]):
+        raise ValueError(
+            f"batches of these shapes can't be put below each other: {shapes}; give join= a "
+            "function that makes one batch of a list of them, by padding for instance"
+        )
+    whole = iter([torch.cat([tensor for _, tensor in row]) for row in zip(*columns, strict=True)])
+    return mapped(parts[0], lambda _: next(whole))
+
+
+def digest(batch: Any) -> str:
+    """Give a short text that two batches share only where all their tensors are equal."""
+    import torch  # noqa: PLC0415 -- late
+
+    state = hashlib.blake2b(digest_size=16)
+    for name, tensor in tensors(batch):
+        state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        state.update(bytes(flat.untyped_storage())[flat.storage_offset() :][: len(flat)])
+    return state.hexdigest()
 
 
 def loss_of(model: torch.nn.Module, batch: Any) -> Any:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_remotegpu.diagnostics.asfound import model_as_found, seed_all
+from pytest_remotegpu.diagnostics.asfound import model_as_found, seed_all, without_dropout
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +92,8 @@ def run(
     with model_as_found(model), ExitStack() as stack:
         seed_all(recipe.seed)
         if calm:
-            _calm(model, stack)
+            model.eval()
+            stack.enter_context(without_dropout(model))
         named = dict(model.named_parameters())
         trial = Trial(names=tuple(named))
         trial.frozen = tuple(name for name, p in named.items() if not p.requires_grad)
@@ -130,18 +131,6 @@ def number(value: Any) -> float:
 
 def _same(before: torch.Tensor, after: torch.Tensor) -> bool:
     return bool((before == after.detach()).all())
-
-
-def _calm(model: torch.nn.Module, stack: ExitStack) -> None:
-    """Take randomness out of a model until the stack unwinds."""
-    from torch import nn  # noqa: PLC0415 -- late
-
-    kinds = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
-    model.eval()
-    for module in model.modules():
-        if isinstance(module, (*kinds, nn.FeatureAlphaDropout)):
-            stack.callback(setattr, module, "p", module.p)
-            module.p = 0.0
 
 
 def _optimizer(
