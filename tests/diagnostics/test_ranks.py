@@ -43,19 +43,7 @@ COMMON = """
         return verdict.codes
 """
 
-
-def passed(pytester: pytest.Pytester, tests: str, count: int) -> None:
-    """Run tests in ranks, and see that so many have passed."""
-    pytester.makepyfile(COMMON + tests)
-    result = pytester.runpytest_subprocess(CPU, "-q", timeout=100)
-    assert f"{count} passed" in said(result), said(result)
-    assert result.ret == 0, said(result)
-
-
-def test_gradients(pytester: pytest.Pytester) -> None:
-    passed(
-        pytester,
-        """
+GRADIENTS = """
     @pytest.mark.parametrize("seed", range(10))
     def test_clean(rank_group, rank, seed):
         verdict = gradients_synchronised(
@@ -152,15 +140,9 @@ def test_gradients(pytester: pytest.Pytester) -> None:
     @pytest.mark.gpu(1, launcher="torchrun")
     def test_one_rank(rank_group, rank):
         assert codes(check(rank, data=batch(0)))[0] == "one-rank"
-""",
-        25,
-    )
+"""
 
-
-def test_sharded(pytester: pytest.Pytester) -> None:
-    passed(
-        pytester,
-        """
+SHARDED = """
     def sharded():
         from torch.distributed.fsdp import fully_shard
         model = mlp()
@@ -177,15 +159,9 @@ def test_sharded(pytester: pytest.Pytester) -> None:
     def test_without_one(rank_group, rank):
         with pytest.raises(ValueError, match="the model is sharded"):
             gradients_synchronised(sharded(), batch(rank), loss=mean)
-""",
-        2,
-    )
+"""
 
-
-def test_loss_scale(pytester: pytest.Pytester) -> None:
-    passed(
-        pytester,
-        """
+LOSS_SCALE = """
     def scale(rank, loss, data=None, model=None, **more):
         return loss_scale(model or mlp(), data or batch(rank), loss=loss, whole=mean,
                           count=count, **more)
@@ -225,6 +201,15 @@ def test_loss_scale(pytester: pytest.Pytester) -> None:
     def test_no_group():
         with pytest.raises(ValueError, match="there is no process group"):
             scale(0, mean)
-""",
-        17,
+"""
+
+
+def test_clean_ranks_pass_and_each_fault_is_named(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_gradients=COMMON + GRADIENTS,
+        test_sharded=COMMON + SHARDED,
+        test_loss_scale=COMMON + LOSS_SCALE,
     )
+    result = pytester.runpytest_subprocess(CPU, "-q", timeout=100)
+    assert "44 passed" in said(result), said(result)
+    assert result.ret == 0, said(result)
