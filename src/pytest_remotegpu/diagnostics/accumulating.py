@@ -177,7 +177,7 @@ def _verdict(
     if len(set(counts)) == 1:
         findings.append(_equal_counts())
     measured = (
-        Measure("micro-batches", number),
+        Measure("number of micro-batches", number),
         *(Measure(f"tokens of micro-batch {n}", count) for n, count in enumerate(counts)),
         Measure(
             "largest difference", gradients.largest_error(own, large), bound=f"<= {rtol:g} x norm"

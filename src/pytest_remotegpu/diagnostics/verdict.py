@@ -134,6 +134,7 @@ class Verdict:
 
         :raises DiagnosisError: where it has not; an ``AssertionError`` with the whole text.
         """
+        __tracebackhide__ = True  # pytest shows the line that calls this
         if not self.passed:
             raise DiagnosisError(self)
         return self
