@@ -178,6 +178,8 @@ class Control:
             self._find_shapes(session)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
+        if isinstance(self._backend, Prepares) and all(shape is None for shape in self.shapes):
+            self._backend.close()  # nobody will need what was begun
 
     def _find_shapes(self, session: pytest.Session) -> None:
         """Find out what goes where; have collected here, too, what runs here.
@@ -413,6 +415,8 @@ class Control:
         """Leave no worker behind, whatever has happened."""
         if self._far is not None:
             self._far.close()
+            if self._far.controller is not None:
+                self._far.controller.wait()
         if isinstance(self._backend, Prepares):
             self._backend.close()
         self._shipping.close()

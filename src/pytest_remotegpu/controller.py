@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_remotegpu.backends.base import Backend, Channel, Environment, Rental, Warns
+from pytest_remotegpu.backends.base import Backend, Channel, Departs, Environment, Rental, Warns
 from pytest_remotegpu.errors import (
     EndOfStreamError,
     FarSideError,
@@ -74,7 +74,8 @@ class Worker:
     """One worker and its channel.
 
     :ivar hello: what it said of itself, once it has.
-    :ivar gone: whether its stream has ended, once that was looked at; ``ended``, when it has.
+    :ivar gone: whether its stream has ended, once that was looked at; ``ended``, when it has;
+        ``ended_well``, whether it did so in good order.
     :ivar notice: whether its machine will be taken away, once that was looked at.
     :ivar started: when its channel was asked for, by the monotonic clock; ``opened``, when it was
         there.
@@ -86,7 +87,7 @@ class Worker:
         self.nonce = secrets.token_hex(8)
         self.channel = channel
         self.hello: Hello | None = None
-        self.gone = self.notice = False
+        self.gone = self.notice = self.ended_well = False
         self.ended: float | None = None
         self.started = started
         self.opened = time.monotonic()
@@ -98,6 +99,11 @@ class Worker:
         """The machine that was rented for it alone, where that is so."""
         rental = getattr(self.channel, "rental", None)
         return rental if isinstance(rental, Rental) else None
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it takes itself away once it has said its last word; see :class:`Departs`."""
+        return isinstance(self.channel, Departs)
 
     @property
     def asked(self) -> float | None:
@@ -184,6 +190,7 @@ class Controller:
         self._environment = environment
         self._prefix = "-".join(filter(None, (backend.name.partition(":")[0], sender)))
         self._mailbox = Mailbox()
+        self._leaving: dict[Worker, threading.Thread] = {}
         self._spare: dict[Shape, tuple[Worker, list[Said]]] = {}
         self.workers: list[Worker] = []
         self.refuses: Callable[[Shape], str] = lambda _shape: ""
@@ -235,6 +242,8 @@ class Controller:
             for chunk in worker.channel.frames():
                 for what in stream.feed(chunk):
                     self._mailbox.put(Said(worker, what, stream.weight))
+                if stream.ended and worker.leaves:
+                    break
             stream.close()
             lost = Lost("")
         except EndOfStreamError as error:
@@ -268,6 +277,7 @@ class Controller:
             said.worker.notice = True
         elif said is not None and isinstance(said.what, Lost):
             said.worker.gone = True
+            said.worker.ended_well = not said.what.reason
         return said
 
     def living(self) -> list[Worker]:
@@ -279,10 +289,26 @@ class Controller:
         return min((each.asked for each in self.workers if each.asked is not None), default=None)
 
     def close(self) -> None:
-        """End every worker with all that it started."""
+        """End every worker with all that it started.
+
+        One that takes itself away, and has said its last word, does so while this side goes on;
+        :meth:`wait` waits for it.
+        """
         self._mailbox.close()
-        threads = [threading.Thread(target=worker.channel.stop) for worker in self.workers]
-        for thread in threads:
+        threads = []
+        for worker in self.workers:
+            if worker in self._leaving:
+                continue
+            thread = threading.Thread(target=worker.channel.stop)
             thread.start()
+            if worker.leaves and worker.ended_well:
+                self._leaving[worker] = thread
+            else:
+                threads.append(thread)
         for thread in threads:
+            thread.join()
+
+    def wait(self) -> None:
+        """Wait for workers that were still about to go when all was closed."""
+        for thread in self._leaving.values():
             thread.join()

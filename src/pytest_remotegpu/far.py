@@ -472,7 +472,7 @@ class FarSide:
             self.summary.note(late)
 
     def close(self) -> None:
-        """Leave no worker behind."""
+        """Leave no worker behind; see :meth:`Controller.close`."""
         if not self._shipping.sender.worker:
             self._durations.keep()
         if self._clock is not None:

@@ -7,7 +7,6 @@ one that does not. Knows torch, late; knows neither launcher nor wire.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import os
 import sys
 from pathlib import Path
@@ -16,13 +15,12 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import inplace
+from pytest_remotegpu.protocol import orders
 
 __all__ = ["rank_group"]
 
 NAME: Final = "remotegpu-groups"
 FIXTURE: Final = "rank_group"
-NEVER: Final = dt.timedelta(days=1)
-"""After which the group itself gives up; whoever waits is ended before, by the test's limit."""
 LACK: Final = (
     "rank_group is for tests of several ranks: give the mark a launcher, such as "
     'gpu(2, launcher="torchrun")'
@@ -75,7 +73,7 @@ def _distributed() -> Any:
 def _make(request: pytest.FixtureRequest, distributed: Any) -> Any:
     """Make the default group of all ranks: NCCL where they have cards, gloo elsewhere."""
     device = inplace.gpu_of(request).devices[0]
-    known: dict[str, Any] = {"backend": "gloo", "timeout": NEVER}
+    known: dict[str, Any] = {"backend": "gloo", "timeout": orders.GROUPS_END}
     if device.type == "cuda":
         sys.modules["torch"].cuda.set_device(device)
         known |= {"backend": "cpu:gloo,cuda:nccl", "device_id": device}

@@ -24,6 +24,11 @@ RUNNER = "remotegpu-runner"
 CONTROLLER = "remotegpu-controller"
 INSIDE = "REMOTEGPU_WORKER"
 START = pytest.StashKey[Any]()
+NO_RUN = (
+    "help", "version", "markers", "collectonly", "setupplan", "showfixtures",
+    "show_fixtures_per_test", "cacheshow",
+)  # fmt: skip
+"""Values of pytest's options with which a session runs nothing."""
 ARGUMENTS = {
     "--remote": (
         "remotegpu",
@@ -133,13 +138,13 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Iterator[None]:
     """After the conftests: register each option that is used here and that no conftest has."""
-    start = (
-        dict(os.environ),
-        list(sys.path),
-        list(sys.argv),
-        str(early_config.invocation_params.dir),
-    )
-    early_config.stash[START] = start
+    if INSIDE not in os.environ:  # else nothing is shipped, and a copy is a look at all of them
+        early_config.stash[START] = (
+            dict(os.environ),
+            list(sys.path),
+            list(sys.argv),
+            str(early_config.invocation_params.dir),
+        )
     _forget_value(early_config.known_args_namespace, args)
     there = _leaves_conftests(early_config, args)
     with _watched(early_config, args):
@@ -280,7 +285,7 @@ def settings_of(config: pytest.Config) -> Settings:
 
         given = {name: getattr(config.option, name, None) for name in OPTIONS}
         ini = _ini(config, INI)
-        environ = config.stash.get(START, (dict(os.environ),))[0]
+        environ = config.stash.get(START, (os.environ,))[0]
         config.stash[SETTINGS] = resolve(given, environ, ini)
     settings: Settings = config.stash[SETTINGS]
     return settings
@@ -335,9 +340,27 @@ def _control(config: pytest.Config) -> object | None:
         config.pluginmanager.register(Recorder(config, settings), "remotegpu-recorder")
     if settings.spec is None and not settings.plan:
         return None
-    from pytest_remotegpu.takeover import make
+    begun = _ask_ahead(config, settings)
+    try:
+        from pytest_remotegpu.takeover import make
 
-    return make(config, settings, config.stash[START])
+        return make(config, settings, config.stash[START], begun)
+    except BaseException:
+        if begun is not None:
+            begun.close()
+        raise
+
+
+def _ask_ahead(config: pytest.Config, settings: Settings) -> Any:
+    """Have a warm process of this host make ready what a session will need that runs tests."""
+    option = config.option
+    spread = hasattr(config, "workerinput") or getattr(option, "dist", "no") != "no"
+    idle = any(getattr(option, name, None) for name in NO_RUN)
+    if not str(settings.spec).startswith("local") or spread or idle or settings.plan:
+        return None
+    from pytest_remotegpu import ahead
+
+    return ahead.ask(settings, config.stash[START][0], str(config.rootpath))
 
 
 def _in_place(config: pytest.Config) -> bool:

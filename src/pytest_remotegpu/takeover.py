@@ -14,6 +14,7 @@ import pytest
 
 from pytest_remotegpu import backends
 from pytest_remotegpu.backends.base import Backend, Describes, Site
+from pytest_remotegpu.backends.warm import Begun
 from pytest_remotegpu.config import Settings, split_spec
 from pytest_remotegpu.control import Control, Requirement
 from pytest_remotegpu.distributed import GIVEN, Hub, Node
@@ -24,9 +25,12 @@ from pytest_remotegpu.shipping import Start
 __all__ = ["make"]
 
 
-def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> object | None:
+def make(
+    config: pytest.Config, settings: Settings, start: tuple[Any, ...], begun: Begun | None = None
+) -> object | None:
     """Check what can be checked before collection, and make the plugin.
 
+    :param begun: a worker that was asked for ahead.
     :return: ``None`` where nothing is to be taken over.
     :raises UsageError: for an ill-formed spec, or options that don't go together.
     """
@@ -37,7 +41,7 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> o
     outfit = Outfit(config, settings, start[0])
     if settings.spec is not None:
         name, rest = split_spec(settings.spec)
-        backend = backends.find(name, rest, _site(config, settings, outfit))
+        backend = backends.find(name, rest, _site(config, settings, outfit, begun))
         if settings.spec == f"{name}:":
             raise UsageError(
                 f"--remote={settings.spec} has nothing behind its colon; write --remote={name} "
@@ -57,7 +61,7 @@ def make(config: pytest.Config, settings: Settings, start: tuple[Any, ...]) -> o
     return Control(config, settings, backend, Start(*start))
 
 
-def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
+def _site(config: pytest.Config, settings: Settings, outfit: Outfit, begun: Begun | None) -> Site:
     workerinput: Mapping[str, Any] = getattr(config, "workerinput", {})
     return Site(
         settings.python,
@@ -76,6 +80,7 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit) -> Site:
         prices=settings.prices,
         quiet=config.get_verbosity() < 0,
         capped=bool(settings.max_cost),
+        begun=begun,
     )
 
 

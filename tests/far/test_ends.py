@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from session.running import CPU, run, said
+from session.running import CPU, run, said, until
+from warmth import alive
 
 TESTS = """
     import pytest
@@ -115,3 +118,56 @@ def test_streams_that_a_test_takes_away(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess(CPU, "-s", timeout=40)
     result.assert_outcomes(passed=2)
     assert "INTERNALERROR" not in result.stdout.str()
+
+
+EXITS = {
+    "dies": ("os.kill(os.getpid(), signal.SIGSEGV)", 1, "SIGSEGV"),
+    "exits": ("os._exit(3)", 1, "exit status 3"),
+    "closes all that is open": ("os.closerange(3, 256)", 0, "1 passed"),
+    "passes": ("print('farewell')", 0, "1 passed"),
+}
+
+
+@pytest.mark.parametrize(("does", "status", "cause"), EXITS.values(), ids=EXITS)
+def test_what_an_exit_function_does(
+    does: str, status: int, cause: str, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        f"""
+        import atexit, os, signal
+        import pytest
+
+        @pytest.mark.gpu
+        def test_far():
+            atexit.register(lambda: {does})
+        """
+    )
+    result = pytester.runpytest_subprocess(CPU, timeout=40)
+    result.assert_outcomes(passed=1)
+    assert result.ret == status
+    assert cause in result.stdout.str()
+
+
+def test_what_the_kernel_has_left_to_do_is_not_waited_for(pytester: pytest.Pytester) -> None:
+    """Its exit functions have run: how long the process then takes to go is of no account."""
+    pytester.makepyfile(
+        """
+        import os, pathlib, time
+        import pytest
+
+        def lingers(_status):
+            pathlib.Path("LINGERS").touch()
+            time.sleep(60)
+
+        @pytest.mark.gpu
+        def test_far():
+            os._exit = lingers
+            pathlib.Path("RUNNER").write_text(str(os.getpid()))
+        """
+    )
+    result = pytester.runpytest_subprocess(CPU, timeout=40)
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+    assert "cut short" not in result.stdout.str()
+    assert "exit" not in result.stdout.str()
+    assert until(lambda: not alive(int(Path("RUNNER").read_text())))

@@ -254,6 +254,32 @@ def test_variables_that_are_read_at_start(
     assert "DEV True" in passes(pytester)
 
 
+def test_variables_that_nobody_reads_at_start(
+    project: pytest.Pytester, home: Warmth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each terminal and editor has such: they share a zygote, and tests see their session's."""
+    project.makepyfile(
+        test_far="""
+            import os
+            import pytest
+
+            @pytest.mark.gpu
+            def test_far():
+                print("WINDOW", os.environ.get("WINDOW_OF_TERMINAL"))
+        """
+    )
+    monkeypatch.setenv("WINDOW_OF_TERMINAL", "1")
+    assert "WINDOW 1" in passes(project)
+    agent = home.agent
+    assert until(lambda: [_has_more(pid) for pid in descendants(agent)] == [True], 30.0)
+    before = home.zygotes()
+    monkeypatch.setenv("WINDOW_OF_TERMINAL", "2")
+    assert "WINDOW 2" in passes(project)
+    monkeypatch.delenv("WINDOW_OF_TERMINAL")
+    assert "WINDOW None" in passes(project)
+    assert home.zygotes() == before
+
+
 def test_a_project_that_is_itself_a_plugin(
     pytester: pytest.Pytester, home: Warmth, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,3 +84,19 @@ def test_one_that_starts_is_not_replaced(pool: Pool, wish: Wish, go: Path) -> No
     pool.settle()
     assert pool.zygotes == [more]
     assert until(gone(plain))
+
+
+def test_what_is_out_of_date_serves_nobody(pool: Pool, wish: Wish, go: Path) -> None:
+    """Whom it would not have served anyway does not look at thousands of files for that."""
+    go.touch()
+    old = pool.find(wish)
+    while not old.inventory:
+        assert old.read()
+    assert old.is_pure()
+    file = next(iter(old.inventory["files"]))
+    old.inventory["files"][file] = [0, 0]
+    other = pool.find(Wish({**wish.environ, "PYTHONHASHSEED": "7"}, wish.root, wish.preload))
+    assert pool.zygotes == [old, other]
+    new = pool.find(wish)
+    assert pool.zygotes == [other, new]
+    assert until(gone(old))

@@ -238,6 +238,33 @@ def test_a_group_that_tests_share(pytester: pytest.Pytester) -> None:
     assert "rank 0: failed first, in call\nrank 1: passed" in block(text, "test_fails")
 
 
+@needs_torch
+def test_groups_of_tests_outlast_the_tests_limit(pytester: pytest.Pytester) -> None:
+    """Else NCCL's ten minutes would decide where a limit is longer."""
+    pytester.makepyfile(
+        """
+        import datetime as dt
+        import pytest
+
+        pytestmark = pytest.mark.gpu(2, launcher="torchrun")
+
+        @pytest.mark.parametrize("given", [None, dt.timedelta(seconds=77)])
+        def test_it(given):
+            import torch.distributed as dist
+            from torch.distributed import constants
+            dist.init_process_group("gloo", timeout=given)
+            other = dist.new_group()
+            for group in (dist.group.WORLD, other):
+                backend = group._get_backend(__import__("torch").device("cpu"))
+                print(backend.options._timeout)
+            dist.destroy_process_group()
+        """
+    )
+    result = pytester.runpytest("--remote=local:cpu", "-rP", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["1 day, 0:00:00", "1 day, 0:00:00", "0:01:17", "1 day, 0:00:00"])
+
+
 def test_no_group_without_ranks(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest

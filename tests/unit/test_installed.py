@@ -84,6 +84,21 @@ def test_texts_are_read_once(install: Install) -> None:
     assert versions("some_one") == ["1"]
 
 
+def test_what_texts_say_is_made_out_once(install: Install) -> None:
+    """Sessions look for the files of plugins, and for entry points of every package."""
+    info = install("some_one", "1")
+    (info / "RECORD").write_text("some_one_plugin.py,,\n")
+    (info.parent / "some_one_plugin.py").touch()
+    with installed.kept():
+        first, second = (
+            next(d for d in importlib.metadata.distributions() if d.name == "some_one")
+            for _ in range(2)
+        )
+        assert first.files is not None
+        assert first.files is second.files
+        assert first.entry_points is second.entry_points
+
+
 def test_a_folder_that_has_changed_is_read_anew(install: Install, site: Path) -> None:
     assert versions("some_one") == []
     install("some_one", "1")

@@ -27,6 +27,7 @@ __all__ = [
     "Channel",
     "Checks",
     "Collects",
+    "Departs",
     "Describes",
     "Environment",
     "Examines",
@@ -102,6 +103,7 @@ class Site:
     :ivar prices: what the user says of prices: USD for one GPU and an hour, by type of card or
         name of backend. A backend with prices of its own lets these stand above them.
     :ivar capped: whether the user has set a limit to what the session may cost.
+    :ivar begun: a worker that was asked for ahead; used once, by the backend that knows it.
     """
 
     python: str = ""
@@ -120,6 +122,7 @@ class Site:
     prices: Mapping[str, float] = field(default_factory=dict)
     quiet: bool = False
     capped: bool = False
+    begun: object = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,17 @@ class Channel(Protocol):
 
         Called once ``frames`` is exhausted.
         """
+
+
+@runtime_checkable
+class Departs(Protocol):
+    """A channel whose worker takes itself away, with all that it has started.
+
+    Once the last event of its stream has come, nothing more is read from it; ``stop`` then waits
+    for its end, and is called while this side goes on.
+    """
+
+    departs: bool
 
 
 @runtime_checkable

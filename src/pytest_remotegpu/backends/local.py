@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from pytest_remotegpu.backends import warm
-from pytest_remotegpu.backends.base import Backend, Channel, Environment, Site
+from pytest_remotegpu.backends.base import Channel, Environment, Site
 from pytest_remotegpu.backends.stdio import StdioChannel
 from pytest_remotegpu.errors import FarSideError, SpecError
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["Local", "LocalCpu", "make"]
+__all__ = ["NAME", "Local", "LocalCpu", "make"]
 
+NAME: Final = "local"
+"""What it is called in a specification."""
 PRETEND: Final = "PYTEST_REMOTEGPU_PRETEND_GPUS"
 DEFAULT_GPUS: Final = 2
 MOST_GPUS: Final = 1024
@@ -41,25 +43,48 @@ class Local:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._python = site.python or site.executable
+        self._begun = site.begun if isinstance(site.begun, warm.Begun) else None
 
     def open(self, shape: Shape, environment: Environment) -> Channel:
         """Start a worker on this host: by the warm agent, where one may be used."""
         variables = {**environment.variables, **self._variables(), **dict(shape.env)}
-        if self._site.fresh or self._site.platform != "linux":
+        if not self._uses_agent:
             return self._private(variables)
         try:
             return warm.open_worker(
-                self._python,
-                variables,
-                root=self._site.root,
-                preload=(*PRELOAD, *self._site.preload),
-                idle=self._site.idle,
-                about=f"{shape}, {self._site.root}",
+                self._wish(variables), f"{shape}, {self._site.root}", self._begun
             )
         except FarSideError as error:
             channel = self._private(variables)
             channel.note = f"no warm process was used: {error}"
             return channel
+
+    def ask(self, environ: Mapping[str, str]) -> warm.Begun | None:
+        """Ask for a worker that may not be needed; no process is started that is not warm.
+
+        :param environ: the session's variables.
+        """
+        if not self._uses_agent:
+            return None
+        return warm.begin(self._wish({**environ, **self._variables()}), self._site.root)
+
+    def prepare(self) -> None:
+        """Do nothing: what can be begun was begun before this was made."""
+
+    def close(self) -> None:
+        """Let go of a worker that was asked for ahead and that nobody needs."""
+        if self._begun is not None:
+            self._begun.close()
+
+    @property
+    def _uses_agent(self) -> bool:
+        return not self._site.fresh and self._site.platform == "linux"
+
+    def _wish(self, variables: Mapping[str, str]) -> warm.Wish:
+        site = self._site
+        return warm.Wish(
+            self._python, dict(variables), site.root, (*PRELOAD, *site.preload), site.idle
+        )
 
     def _variables(self) -> Mapping[str, str]:
         return {}
@@ -86,7 +111,7 @@ class LocalCpu(Local):
         return {PRETEND: str(self.capacity)}
 
 
-def make(rest: str, site: Site) -> Backend:
+def make(rest: str, site: Site) -> Local:
     """Read nothing, ``cpu`` or ``cpu:N``, N from 1 to 1024.
 
     :raises SpecError: for anything else, and on systems without workers.

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,13 +28,20 @@ from pytest_remotegpu.errors import FarSideError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["WarmChannel", "ask", "folder", "log_of", "open_worker", "server", "sockets"]
+__all__ = [
+    "Begun", "WarmChannel", "Wish", "ask", "begin", "folder", "log_of", "open_worker", "server",
+    "sockets",
+]  # fmt: skip
 
 CHUNK: Final = 2**18
 STARTING: Final = 20.0
 """Seconds in which an agent must listen."""
 ANSWER: Final = 10.0
 """Seconds in which it must answer."""
+AHEAD: Final = 0.2
+"""Seconds in which it must take a request in that is made ahead."""
+LETTING_GO: Final = 1.0
+"""Seconds to wait for the end of a worker that was asked for ahead and is not needed."""
 GRACE: Final = 4.0
 """Seconds that a worker has to clean up once its input is closed."""
 LOG_LIMIT: Final = 2**20
@@ -131,9 +139,25 @@ def _exchange(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[
     :return: the answer, and what came after it.
     :raises FarSideError: where none comes.
     """
+    try:
+        _ask(connection, request)
+    except OSError as error:
+        raise FarSideError(f"the agent hears nothing: {type(error).__name__}: {error}") from None
+    return _answer(connection)
+
+
+def _ask(connection: socket.socket, request: dict[str, Any]) -> None:
+    connection.sendall(json.dumps(request).encode() + b"\n")
+
+
+def _answer(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
+    """Read one line.
+
+    :return: the answer, and what came after it.
+    :raises FarSideError: where none comes.
+    """
     said = b""
     try:
-        connection.sendall(json.dumps(request).encode() + b"\n")
         while b"\n" not in said and (chunk := connection.recv(CHUNK)):
             said += chunk
         line, _, rest = said.partition(b"\n")
@@ -205,36 +229,127 @@ def _spawn(path: Path, python: str, environ: Mapping[str, str], deadline: float)
     return connection
 
 
-def open_worker(
-    python: str, environ: Mapping[str, str], *, root: str, preload: tuple[str, ...], idle: float,
-    about: str,
-) -> WarmChannel:  # fmt: skip
+@dataclass(frozen=True)
+class Wish:
+    """What a session wants of an agent.
+
+    :ivar python: the interpreter. :ivar environ: the session's variables.
+    :ivar root: the project's folder, no module of which may be warm.
+    :ivar preload: modules to import ahead. :ivar idle: seconds after which the agent may go.
+    """
+
+    python: str
+    environ: dict[str, str]
+    root: str
+    preload: tuple[str, ...]
+    idle: float
+
+    def request(self) -> tuple[Path, dict[str, Any]]:
+        """Give the socket of the agent, and what to ask it.
+
+        :raises FarSideError: where no agent can be had.
+        """
+        import resource  # noqa: PLC0415 -- not there on Windows, where this module is imported too
+
+        limits = {name: resource.getrlimit(getattr(resource, name)) for name in LIMITS}
+        return _path(folder(self.environ), self.python, limits), {
+            "word": "open",
+            "environ": self.environ,
+            "root": self.root,
+            "preload": list(self.preload),
+            "idle": self.idle,
+            "limits": limits,
+            "cpus": sorted(os.sched_getaffinity(0)),
+        }
+
+
+class Begun:
+    """A worker that an agent was asked for before anybody knew whether one would be needed.
+
+    :param connection: on which it was asked. :param path: of the agent's socket.
+    :param request: what was asked. :param logged: the size of the agent's log before that.
+    """
+
+    def __init__(
+        self, connection: socket.socket, path: Path, request: dict[str, Any], logged: int
+    ) -> None:
+        self._connection: socket.socket | None = connection
+        self._asked = path, request
+        self._logged = logged
+
+    def take(self, path: Path, request: dict[str, Any]) -> WarmChannel | None:
+        """Give the worker, once, if this very thing was asked for and the agent had one ready.
+
+        :raises FarSideError: where the agent does not answer.
+        """
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return None
+        if self._asked == (path, request):
+            try:
+                answer, rest = _answer(connection)
+            except FarSideError:
+                connection.close()
+                raise
+            if "pid" in answer:
+                return WarmChannel(connection, rest, answer, log_of(path), self._logged)
+        _let_go(connection)
+        return None
+
+    def close(self) -> None:
+        """End a worker that nobody has taken; it and all of its own is gone then."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            _let_go(connection)
+
+
+def _let_go(connection: socket.socket) -> None:
+    """Say that nothing comes, and wait until the other end has gone, which it does at once."""
+    connection.settimeout(LETTING_GO)
+    with connection, contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(CHUNK):
+            pass
+
+
+def begin(wish: Wish, about: str) -> Begun | None:
+    """Ask for a worker without waiting for it.
+
+    :param about: what people see of it.
+    :return: ``None`` where no agent is there at once.
+    """
+    try:
+        path, request = wish.request()
+    except FarSideError:
+        return None
+    logged = _size(log_of(path))
+    connection = _connect(path, AHEAD)
+    if connection is None:
+        return None
+    try:
+        _ask(connection, {**request, "about": about, "ahead": True})
+    except OSError:
+        connection.close()
+        return None
+    connection.settimeout(ANSWER)
+    return Begun(connection, path, request, logged)
+
+
+def open_worker(wish: Wish, about: str, begun: Begun | None = None) -> WarmChannel:
     """Have the agent start a worker.
 
-    :param python: the interpreter. :param environ: the session's variables.
-    :param root: the project's folder, no module of which may be warm.
-    :param preload: modules to import ahead. :param idle: seconds after which the agent may go.
+    :param about: what people see of it. :param begun: one that was asked for already.
     :raises FarSideError: where that can't be done.
     """
-    import resource  # noqa: PLC0415 -- not there on Windows, where this module is imported too
-
-    limits = {name: resource.getrlimit(getattr(resource, name)) for name in LIMITS}
-    path = _path(folder(environ), python, limits)
-    request = {
-        "word": "open",
-        "environ": dict(environ),
-        "root": root,
-        "preload": list(preload),
-        "idle": idle,
-        "about": about,
-        "limits": limits,
-        "cpus": sorted(os.sched_getaffinity(0)),
-    }
+    path, request = wish.request()
+    taken = begun.take(path, request) if begun is not None else None
+    if taken is not None:
+        return taken
     for _attempt in range(3):
-        connection = _connect(path) or _started(path, python, environ)
+        connection = _connect(path) or _started(path, wish.python, wish.environ)
         logged = _size(log_of(path))
         try:
-            answer, rest = _exchange(connection, request)
+            answer, rest = _exchange(connection, {**request, "about": about})
         except FarSideError:
             connection.close()
             raise
@@ -267,6 +382,7 @@ class WarmChannel:
         self._rest = rest
         self._log, self._logged = log, logged
         self.pid = int(answer["pid"])
+        self.departs = True
         self.passing = True  # the agent has started it, so another one can be
         self.command = [f"the agent, process {answer['agent']}"]
         connection.settimeout(None)

@@ -18,6 +18,7 @@ __all__ = [
     "COMPARED",
     "CUT_SHORT",
     "FAILED",
+    "LEFT",
     "OVER",
     "SETTLED",
     "TEXT_ONLY",
@@ -384,14 +385,16 @@ OVER: Final = -2
 """``Batch.current`` of the last batch of a session that ended in good order."""
 FAILED: Final = -3
 """The same of a session that could not begin: a usage error, or a conftest that does not load."""
+LEFT: Final = -4
+"""The same of the very last batch: exit functions have run, only the kernel has work left."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
     """Events on their way from a runner to its supervisor, with what the supervisor must know.
 
     :ivar count: how many events these are.
-    :ivar current: the place of the test that runs after these events; -1 for none, or ``OVER`` or
-        ``FAILED``.
+    :ivar current: the place of the test that runs after these events; -1 for none, or ``OVER``,
+        ``FAILED`` or ``LEFT``.
     :ivar following: the place of the first test that has not begun.
     :ivar failures: failed reports so far, as pytest counts them.
     :ivar stretch_ended: whether a stretch ends with them.
@@ -410,6 +413,11 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     waits: bool = False
     spoilt: bool = False
     collecting: bytes = b""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the runner says nothing more before it has an answer, or says the last of it."""
+        return self.waits or self.stretch_ended or self.current < -1
 
 
 CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "sections")

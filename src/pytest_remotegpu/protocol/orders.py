@@ -7,11 +7,15 @@ of how an order travels, nor of what is in its payload.
 
 from __future__ import annotations
 
+import datetime as dt
+from typing import Final
+
 import msgspec
 
 from pytest_remotegpu.gpu import Shape
 
 __all__ = [
+    "GROUPS_END",
     "Blob",
     "Chosen",
     "Finish",
@@ -150,6 +154,10 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             min_memory_gib=shape.min_memory_gib,
             min_capability=shape.min_capability,
         )
+
+
+GROUPS_END: Final = dt.timedelta(days=1)
+"""After which a process group of ranks gives up by itself; the test's limit ends it before."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -226,15 +226,18 @@ class Agent:
                 tuple(map(str, request["preload"])),
             )
             bounds = Bounds.read(request)
+            if request.get("ahead") and not self._pool.has(wish):
+                self._dismiss(guest, {"error": "nothing is ready for that"})
+                return
             self._idle = float(request["idle"])
-            control = self._twin(wish)
+            control, pure = self._twin(wish)
             pid = os.fork()
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
             _log(traceback.format_exc())
             self._dismiss(guest, {"error": f"{type(error).__name__}: {error}"})
             return
         if pid == 0:
-            self._become_supervisor(guest, control, wish, bounds)
+            self._become_supervisor(guest, _Twin(control, bounds, wish.root if pure else ""), wish)
         control.close()
         self._forget(guest)
         guest.connection.close()
@@ -243,17 +246,19 @@ class Agent:
         self._tenants[pid] = Tenant(pid, pidfd, guest.pid, about, time.time())
         self._selector.register(pidfd, selectors.EVENT_READ, lambda: None)
 
-    def _twin(self, wish: Wish) -> socket.socket:
+    def _twin(self, wish: Wish) -> tuple[socket.socket, bool]:
         """Have a process for one worker forked from a fitting zygote.
 
+        :return: a socket to it, and whether it is known to hold nothing of the project.
         :raises OSError: where that can't be done.
         """
         zygote = self._pool.find(wish)
         try:
-            return self._pool.twin(zygote)
+            return self._pool.twin(zygote), zygote.is_pure()
         except OSError:
             self._pool.drop(zygote)
-        return self._pool.twin(self._pool.find(wish))
+        zygote = self._pool.find(wish)
+        return self._pool.twin(zygote), zygote.is_pure()
 
     def _listen_to_zygote(self, zygote: Warm) -> None:
         self._selector.register(
@@ -271,9 +276,7 @@ class Agent:
         else:
             self._pool.drop(zygote)
 
-    def _become_supervisor(
-        self, guest: Guest, control: socket.socket, wish: Wish, bounds: Bounds
-    ) -> NoReturn:
+    def _become_supervisor(self, guest: Guest, twin: _Twin, wish: Wish) -> NoReturn:
         """In a fresh child: serve the guest."""
         status = 70
         try:
@@ -284,7 +287,7 @@ class Agent:
                     other.connection.close()
             for zygote in self._pool.zygotes:
                 zygote.control.close()
-            status = _supervise(guest.connection, control, wish, bounds)
+            status = _supervise(guest.connection, twin, wish)
         except SystemExit as end:
             _log("the worker was told to end")
             status = end.code if isinstance(end.code, int) else status
@@ -340,9 +343,7 @@ class Agent:
         self._pool.tidy()
 
 
-def _supervise(
-    connection: socket.socket, control: socket.socket, wish: Wish, bounds: Bounds
-) -> int:
+def _supervise(connection: socket.socket, twin: _Twin, wish: Wish) -> int:
     """Be one worker's supervisor, in surroundings like the session's."""
     os.setsid()
     os.environ.clear()
@@ -355,17 +356,27 @@ def _supervise(
     except OSError as error:
         connection.sendall(_line({"error": f"{type(error).__name__}: {error}"}))
         return 1
-    connection.sendall(_line({"pid": os.getpid(), "agent": os.getppid()}))
+    with contextlib.suppress(OSError):  # one that has gone is noticed where it is read
+        connection.sendall(_line({"pid": os.getpid(), "agent": os.getppid()}))
     inward = connection.detach()
-    return serving.serve(inward, os.dup(inward), _Twin(control, bounds), scratch)
+    return serving.serve(inward, os.dup(inward), twin, scratch)
 
 
 class _Twin(Zygote):
-    """A fork of a warm zygote, under the limits of the session that it is for."""
+    """A fork of a warm zygote, under the limits of the session that it is for.
 
-    def __init__(self, control: socket.socket, bounds: Bounds) -> None:
+    :param root: the project's folder, if it is known that nothing of it was imported; or empty.
+    """
+
+    def __init__(self, control: socket.socket, bounds: Bounds, root: str) -> None:
         super().__init__(control)
         self._bounds = bounds
+        self._root = root
+
+    def keep_out(self, root: str) -> None:
+        """Have it look for modules of the project, unless that was looked at before the fork."""
+        if not root or root != self._root:
+            super().keep_out(root)
 
     def _began(self) -> None:
         try:

@@ -45,7 +45,10 @@ class Client:
 
         :raises ProtocolError: for what is none.
         """
-        chunk = os.read(self.inward, 2**20)
+        try:
+            chunk = os.read(self.inward, 2**20)
+        except ConnectionResetError:  # it went without having read all that was said
+            chunk = b""
         self.over = self.over or not chunk
         messages = []
         for body in self._messages.feed(chunk):

@@ -12,7 +12,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, EntryPoints, PackagePath
 from typing import Any, Final
 
 __all__ = ["files", "kept"]
@@ -29,6 +29,23 @@ class _Kept(Distribution):
     def __init__(self, found: Distribution) -> None:
         self._found = found
         self._texts: dict[str, str | None] = {}
+        self._points: EntryPoints | None = None
+        self._files: list[PackagePath] | None = None
+        self._listed = False
+
+    @property
+    def entry_points(self) -> EntryPoints:
+        """Its entry points, which are read once as well."""
+        if self._points is None:
+            self._points = super().entry_points
+        return self._points
+
+    @property
+    def files(self) -> list[PackagePath] | None:
+        """Its files, as they were listed when it was installed; that list is read once as well."""
+        if not self._listed:
+            self._files, self._listed = super().files, True
+        return self._files
 
     def read_text(self, filename: str) -> str | None:
         """Read one of its texts."""

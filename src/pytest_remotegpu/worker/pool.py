@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from pytest_remotegpu.worker.process import PREFIX, REPLY, TWIN
 from pytest_remotegpu.worker.start import spawn_zygote
-from pytest_remotegpu.worker.zygote import stat_of
+from pytest_remotegpu.worker.zygote import is_plain, stat_of
 
 __all__ = ["Pool", "Wish"]
 
@@ -33,6 +33,7 @@ MOST: Final = 4
 AT_START: Final = re.compile(
     r"PYTHON|LD_|DYLD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|TORCH|PYTORCH_|CUBLAS_|CUDNN_"
     r"|NCCL_|NVIDIA_|TRITON_|CUDA_(?!VISIBLE_DEVICES$|DEVICE_ORDER$)|JAX_|XLA_|TF_|NUMBA_|CUPY_"
+    r"|ONEDNN_|DNNL_|KINETO_|GLOO_|UCX_|TBB_|INTEL_|ONEAPI_|GRPC_|HSA_|HIP_|ROCM_"
     r"|LC_|LANG|TZ$|MALLOC_|GLIBC_|COVERAGE_|COV_CORE_|PYTEST_DISABLE_PLUGIN_AUTOLOAD$|PATH$"
 )
 """Variables that the interpreter or a library reads when it starts, behind Python's back."""
@@ -90,11 +91,17 @@ class Warm:
             if not READ_ANEW.match(name)
         )
 
+    def is_pure(self) -> bool:
+        """Say whether it is known to hold nothing that may be in no runner."""
+        return bool(self.inventory) and not self.inventory["impure"]
+
     def foreign(self, root: str) -> list[str]:
         """List the files in ``root`` that it has imported, which a runner must import anew."""
         return [file for file in self.inventory.get("modules", ()) if self._is_of(file, root)]
 
     def _is_of(self, file: str, root: str) -> bool:
+        if not root or (is_plain(file) and not file.startswith(root)):
+            return False  # as nearly all of thousands
         name = self.inventory["modules"][file]
         inside = bool(root) and Path(file).is_relative_to(root)
         installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
@@ -104,6 +111,10 @@ class Warm:
         """Name the plugins that lie in ``root``."""
         plugins = self.inventory.get("plugins", {})
         return tuple(sorted(name for name, file in plugins.items() if self._is_of(file, root)))
+
+    def is_gone(self) -> bool:
+        """Say whether it has ended, or should."""
+        return self.process.poll() is not None or self.is_stale()
 
     def is_stale(self) -> bool:
         """Say whether anything that it has imported is another one by now."""
@@ -152,16 +163,23 @@ class Pool:
 
         :raises OSError: where none can be started.
         """
-        for zygote in list(self.zygotes):
-            if zygote.process.poll() is not None or zygote.is_stale():
-                self.drop(zygote)
+        while (found := self._fitting(wish)) is not None and found.is_gone():
+            self.drop(found)
+        self._cold = None if found is not None and found.preload else wish
+        found = found or self._start(wish, ())
+        found.used = time.monotonic()
+        return found
+
+    def _fitting(self, wish: Wish) -> Warm | None:
+        """Give one that fits, the best first; whether it still lives and is true, nobody knows."""
         fitting = [zygote for zygote in self.zygotes if zygote.fits(wish)]
         ready = [zygote for zygote in fitting if zygote.preload and zygote.inventory]
         plain = [zygote for zygote in fitting if not zygote.preload]
-        self._cold = None if ready else wish
-        found = next(iter(ready or plain), None) or self._start(wish, ())
-        found.used = time.monotonic()
-        return found
+        return next(iter(ready or plain), None)
+
+    def has(self, wish: Wish) -> bool:
+        """Say whether one is ready that has imported all that a session would like."""
+        return any(z.preload and z.inventory and z.fits(wish) for z in self.zygotes)
 
     @property
     def is_cold(self) -> bool:

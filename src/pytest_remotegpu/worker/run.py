@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import socket
+import time
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
@@ -27,6 +28,9 @@ TAIL: Final = 2**16
 """Bytes of uncaptured output that are kept for a crash report."""
 AT_ONCE: Final = 8 * 2**20
 """Bytes of events to take in before they are passed on."""
+COALESCE: Final = 0.004
+"""Seconds to let a busy runner write on before its events are passed on together."""
+ENDS: Final = {events.OVER, events.FAILED, events.LEFT}
 FRAMEWORK: Final = re.compile(
     r'^  File "(?:[^"]*/(?:_pytest|pluggy|pytest_remotegpu/worker)/|<frozen runpy>)'
 )
@@ -75,7 +79,8 @@ class RunnerHandle:
         test may run in it. :ivar rests: whether it has come to the end of a stretch.
     :ivar current: the place of the running test; -1 for none. :ivar collecting: the id of the file
         that is being imported; empty for none.
-    :ivar over: whether the session said that it ended.
+    :ivar over: whether the session said that it ended. :ivar left: whether its exit functions have
+        run as well.
     """
 
     def __init__(self, stacks: int) -> None:
@@ -98,7 +103,7 @@ class RunnerHandle:
         self.current = -1
         self.following = -1
         self.failures = 0
-        self.over = False
+        self.over = self.left = False
         self.progressed = False
         self.late = ""
         self.collecting = b""
@@ -115,6 +120,11 @@ class RunnerHandle:
     def excused(self) -> bool:
         """Whether a bad end says no more than its tests have: what spoilt it has failed one."""
         return self.over and self.spoilt and self.failures > 0
+
+    @property
+    def done(self) -> bool:
+        """Whether it has come to its end in good order, and nothing of its own runs any more."""
+        return self.left and not (self.spoilt or self.late)
 
     def send(self, message: object) -> None:
         """Send a message, once somebody is there to read it; who is gone is noticed elsewhere."""
@@ -134,6 +144,20 @@ class RunnerHandle:
             self.channel.sendall(unsent)
         with contextlib.suppress(OSError):
             self.channel.setblocking(False)
+
+    def hear(self) -> list[events.Batch]:
+        """Give what has come, with what comes within a moment: less where the runner waits."""
+        batches = self.read()
+        if self.closed or any(batch.is_awaited for batch in batches):
+            return batches
+        end = time.monotonic() + COALESCE
+        while time.monotonic() < end:
+            time.sleep(COALESCE / 2)
+            more = self.read()
+            batches += more
+            if self.closed or any(batch.is_awaited for batch in more):
+                break
+        return batches
 
     def read(self) -> list[events.Batch]:
         """Give the batches that have come, up to bytes that a test wrote, as ``broken`` says."""
@@ -178,7 +202,8 @@ class RunnerHandle:
                 tail.forget()
         self.spoilt = self.spoilt or batch.spoilt
         self.rests = batch.stretch_ended
-        self.over = batch.current in {events.OVER, events.FAILED}
+        self.over = batch.current in ENDS
+        self.left = batch.current == events.LEFT
         self.current = max(batch.current, -1)
         self.following = batch.following
         self.collecting = batch.collecting

@@ -491,4 +491,4 @@ def serve(
         sys.stderr.flush()
     emitter.over(failed=failed)
     ending.run_exit_functions()  # os._exit would skip what libraries registered
-    os._exit(0)
+    emitter.leave()

@@ -29,8 +29,6 @@ from pytest_remotegpu.worker.watch import Watch
 
 __all__ = ["Supervisor"]
 
-COALESCE: Final = 0.004
-"""Seconds to let a busy runner write on before its events are passed on together."""
 AT_REST: Final = 0.05
 """Seconds for which a worker that has nothing to do keeps cards that others wait for."""
 
@@ -349,8 +347,7 @@ class Supervisor:
     def _read_runner(self) -> None:
         if (runner := self._runner) is None:
             return
-        time.sleep(COALESCE)
-        batches = runner.read()
+        batches = runner.hear()
         self._read_outputs()
         for batch in batches:
             self._pass_batch(batch)
@@ -360,6 +357,10 @@ class Supervisor:
             runner.kill()
         if runner.closed:
             self._unregister(runner.channel)
+        more = self._stretches.open or self._gives_way or self._limit or self._stop_at
+        if runner.done and self._finishing and not more:
+            self._drain(runner)
+            self._finish()  # what the kernel has left to do for it is waited for at the very end
 
     def _follow(self, runner: RunnerHandle) -> None:
         """Measure what the runner does now."""

@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from pytest_remotegpu.worker import installed
 from pytest_remotegpu.worker.process import (
@@ -41,6 +41,9 @@ from pytest_remotegpu.worker.process import (
 )
 
 __all__ = ["main"]
+
+INSIDE: Final = "REMOTEGPU_WORKER"
+"""Where this is set, this package's own plugin ships nothing."""
 
 
 @contextlib.contextmanager
@@ -71,16 +74,20 @@ def load_plugins(without: list[str]) -> None:
     import pytest  # noqa: PLC0415 -- the zygote pays for it, nobody else
 
     Path("pytest.ini").write_text("[pytest]\n")
-    kept = dict(os.environ)
+    kept = dict(os.environb)  # which counts as reading none of them
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
+    os.environ[INSIDE] = "zygote"
     arguments = ["--collect-only", "-qq"]
     for name in ("xdist", "cacheprovider", "faulthandler", *without):
         arguments += ["-p", f"no:{name}"]
+    if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
+        arguments += ["-p", "pytest_remotegpu.plugin"]  # its sessions name it likewise
     with _silence(), installed.kept():
         pytest.main([*arguments, "-c", "pytest.ini", "--rootdir", ".", "."])
-    os.environ.clear()
-    os.environ.update(kept)
+    for name in [name for name in os.environ if os.fsencode(name) not in kept]:
+        del os.environ[name]
+    os.environb.update(kept)
 
 
 @contextlib.contextmanager
@@ -157,7 +164,10 @@ def impurities(root: str) -> list[str]:
 def _is_inside(module: object, inside: str) -> bool:
     """Say whether a module's file lies in a folder, whose name ends with a slash."""
     file = getattr(module, "__file__", None)
-    if not inside or not isinstance(file, str) or not os.path.normpath(file).startswith(inside):
+    if not inside or not isinstance(file, str):
+        return False
+    plain = file if is_plain(file) else os.path.normpath(file)
+    if not plain.startswith(inside):
         return False
     name = getattr(module, "__name__", "")
     return name.partition(".")[0] != "pytest_remotegpu" and "site-packages" not in Path(file).parts
@@ -172,6 +182,11 @@ def _stay_pure(control: socket.socket, root: str) -> None:
     module = "pytest_remotegpu.worker.zygote"
     words = [str(control.fileno()), str(os.getppid()), "--bare"]
     os.execv(sys.executable, [sys.executable, "-m", module, *words])  # noqa: S606 -- ourselves
+
+
+def is_plain(path: str) -> bool:
+    """Say whether a path has no part that could be left out; thousands are asked about at once."""
+    return path[:1] == "/" and not ("//" in path or "/./" in path or "/../" in path)
 
 
 # what is in here, for whoever keeps it warm

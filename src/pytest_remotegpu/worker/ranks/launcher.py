@@ -79,7 +79,7 @@ def launch(
     if mpirun is not None:
         mpirun.close(well=not any(member.status for member in team.members))
     emitter.over(failed=False)
-    os._exit(0)
+    emitter.leave()
 
 
 class Launcher:

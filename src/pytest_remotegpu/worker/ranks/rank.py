@@ -5,6 +5,7 @@ Knows pytest and the runner; nothing of the processes beside it.
 
 from __future__ import annotations
 
+import datetime as dt
 import faulthandler
 import os
 import signal
@@ -29,6 +30,8 @@ from pytest_remotegpu.worker.ranks.variables import cleaned, meeting
 __all__ = ["main", "order_for"]
 
 THREADS = "OMP_NUM_THREADS"
+DEFAULTS = ("default_pg_timeout", "default_pg_nccl_timeout")
+"""What :mod:`torch.distributed` takes for a group's ``timeout`` where none is given."""
 
 
 class RankInbox(Inbox):
@@ -41,6 +44,18 @@ class RankInbox(Inbox):
             os.environ.update(meeting(message.port, store=message.store))
             message = super().wait()
         return message
+
+
+def outlast_tests() -> None:
+    """Have groups that tests make without a ``timeout`` give up no sooner than ``rank_group``.
+
+    NCCL's would abort the process after 10 minutes, gloo's raise after 30, whatever the test's own
+    limit is, which is watched from outside. Imports nothing.
+    """
+    groups: Any = sys.modules.get("torch.distributed.distributed_c10d")
+    for name in DEFAULTS:
+        if isinstance(getattr(groups, name, None), dt.timedelta):
+            setattr(groups, name, orders.GROUPS_END)
 
 
 def _has_group() -> bool:
@@ -68,6 +83,7 @@ class Conduct:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
         """Begin with nothing known."""
+        outlast_tests()  # each time: a test may be the first to import torch
         self._left = self._failed = False
 
     @pytest.hookimpl(wrapper=True)
