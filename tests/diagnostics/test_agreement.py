@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812 -- as torch's users write it
@@ -131,6 +132,27 @@ def test_a_library_sped_up_for_one_side_only_is_named(library: ModuleType) -> No
         return library.model(LOGITS)
 
     assert losses_agree(slow, fast).findings == ()
+
+
+def test_what_torch_does_not_see_tells_sides_apart_only_where_it_differs() -> None:
+    def counted(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        np.cumsum(np.ones(3))
+        return F.cross_entropy(logits, targets)
+
+    def counted_too(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        np.cumsum(np.ones(3))
+        return F.cross_entropy(logits, targets)
+
+    assert losses_agree(
+        lambda: counted(LOGITS, TARGETS), lambda: counted_too(LOGITS, TARGETS)
+    ).codes == ("same-operations",)
+    assert losses_agree(lambda: counted(LOGITS, TARGETS), lambda: by_torch(LOGITS, TARGETS)).passed
+
+
+def test_a_compiled_side_is_another_one() -> None:
+    compiled = torch.compile(by_hand, backend="aot_eager")
+    verdict = losses_agree(lambda: compiled(LOGITS, TARGETS), lambda: by_hand(LOGITS, TARGETS))
+    assert "same-code" not in verdict.codes
 
 
 def test_the_same_operations_by_other_functions_may_be_wanted() -> None:

@@ -73,6 +73,22 @@ def test_ones_own_step_is_used_as_it_is() -> None:
     assert verdict.findings == ()
 
 
+def test_an_optimizer_may_have_no_learning_rate() -> None:
+    class Signs(torch.optim.Optimizer):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__(model.parameters(), {})
+
+        def step(self, closure: Any = None) -> None:
+            assert closure is None
+            with torch.no_grad():
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.sub_(0.01 * parameter.grad.sign())
+
+    assert overfit(mlp, PAIR, loss=classify, make_optimizer=Signs).findings == ()
+    slow = overfit(mlp, PAIR, loss=lambda m, b: classify(m, b) + 0.3, make_optimizer=Signs)
+    assert slow.codes[0] in ("loss-floor", "does-not-learn")
+
+
 def test_samples_may_come_in_turn() -> None:
     rows = [(TWO[0][n : n + 1], TWO[1][n : n + 1]) for n in range(2)]
     assert fit(mlp, lambda step: rows[step % 2], steps=200).findings == ()

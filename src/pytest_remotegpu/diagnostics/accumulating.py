@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["accumulation_matches"]
 
 RIGHT: Final = "right"
+WEIGHTED: Final = "weighted"
+"""What the micro-batches' gradients add up to, each weighted by its tokens."""
 WORDS: Final = {
     "not-divided": (
         "the gradients are the sum over the micro-batches in place of their mean",
@@ -101,8 +103,12 @@ def accumulation_matches(
     with as_found(seed):
         model = make_model()
         with model_as_found(model), without_dropout(model), _in_single(model):
-            own, each, large = _gradients(model, parts, accumulate, loss, join)
-    return _verdict(own, each, large, counts, rtol)
+            whole = join(parts)
+            with model_as_found(model):
+                seed_all(0)
+                own = gradients.of(model, lambda: accumulate(model, parts))
+            candidates = _candidates(model, parts, counts, loss, whole)
+    return _verdict(own, candidates, counts, rtol)
 
 
 @contextmanager
@@ -124,60 +130,58 @@ def _single(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor
 
 
-def _gradients(
+def _candidates(
     model: torch.nn.Module,
     parts: list[Any],
-    accumulate: Callable[[torch.nn.Module, Sequence[Any]], Any],
+    counts: list[int],
     loss: Callable[[torch.nn.Module, Any], torch.Tensor],
-    join: Callable[[list[Any]], Any],
-) -> tuple[gradients.Gradients, list[gradients.Gradients], gradients.Gradients]:
-    """Give the accumulated gradients, those of each micro-batch alone, and those of all as one."""
+    whole: Any,
+) -> dict[str, tuple[float, gradients.Gradients]]:
+    """Give what gradients may be, the right ones first; the last is what the parts add up to."""
+    number, tokens = len(parts), sum(counts)
+    weighted: gradients.Gradients = {}
+    mean: gradients.Gradients = {}
+    last: gradients.Gradients = {}
 
     def alone(batch: Any) -> gradients.Gradients:
         with model_as_found(model):
             seed_all(0)
             return gradients.of(model, lambda: loss(model, batch).backward())
 
-    whole = join(parts)
-    with model_as_found(model):
-        seed_all(0)
-        own = gradients.of(model, lambda: accumulate(model, parts))
-    return own, [alone(part) for part in parts], alone(whole)
+    large, first = alone(whole), alone(parts[0])
+    for part, count in zip(parts, counts, strict=True):
+        last = alone(part)
+        weighted = gradients.added(weighted, count / tokens, last)
+        mean = gradients.added(mean, 1 / number, last)
+    found = {
+        RIGHT: (1.0, large),
+        "mean-of-means": (1.0, mean),
+        "not-divided": (float(number), mean),
+        "not-divided, weighted": (float(number), large),
+        "divided-twice": (1 / number, large),
+        "divided-twice, of means": (1 / number, mean),
+    }
+    for word, end, count in (("only-last", last, counts[-1]), ("only-first", first, counts[0])):
+        for factor in (1.0, 1 / number, count / tokens):
+            found[f"{word}, times {factor}"] = factor, end
+    return found | {WEIGHTED: (1.0, weighted)}
 
 
 def _verdict(
     own: gradients.Gradients,
-    each: list[gradients.Gradients],
-    large: gradients.Gradients,
+    candidates: dict[str, tuple[float, gradients.Gradients]],
     counts: list[int],
     rtol: float,
 ) -> Verdict:
-    number, tokens = len(counts), sum(counts)
-    weighted = gradients.combined([(n / tokens, g) for n, g in zip(counts, each, strict=True)])
-    mean = gradients.combined([(1 / number, part) for part in each])
-
-    def times(factor: float, whole: gradients.Gradients) -> gradients.Gradients:
-        return gradients.combined([(factor, whole)])
-
-    candidates = {
-        RIGHT: large,
-        "mean-of-means": mean,
-        "not-divided": times(number, mean),
-        "not-divided of weighted": times(number, large),
-        "divided-twice": times(1 / number, large),
-        "divided-twice of means": times(1 / number, mean),
-    }
-    ends = ("only-last", each[-1], counts[-1]), ("only-first", each[0], counts[0])
-    for word, part, count in ends:
-        for factor in (1.0, 1 / number, count / tokens):
-            candidates[f"{word} times {factor}"] = times(factor, part)
+    _, weighted = candidates.pop(WEIGHTED)
+    large = candidates[RIGHT][1]
     findings = _findings(gradients.explained(own, candidates, rtol))
-    if any(gradients.explained(weighted, {RIGHT: large}, rtol)[name] != RIGHT for name in large):
-        findings.append(_dependent(gradients.largest_error(weighted, large)))
+    if (error := gradients.largest_error(weighted, large)) > rtol:
+        findings.append(_dependent(error))
     if len(set(counts)) == 1:
         findings.append(_equal_counts())
     measured = (
-        Measure("number of micro-batches", number),
+        Measure("number of micro-batches", len(counts)),
         *(Measure(f"tokens of micro-batch {n}", count) for n, count in enumerate(counts)),
         Measure(
             "largest difference", gradients.largest_error(own, large), bound=f"<= {rtol:g} x norm"
@@ -190,7 +194,7 @@ def _findings(fits: dict[str, str]) -> list[Finding]:
     by_code: dict[str, list[str]] = {code: [] for code in WORDS}
     for name, word in fits.items():
         if word != RIGHT:
-            by_code[word.partition(" ")[0] or "gradient-differs"].append(name)
+            by_code[word.partition(",")[0] or "gradient-differs"].append(name)
     return [
         Finding(
             code, WORDS[code][0], WORDS[code][1], tuple(names) if len(names) < len(fits) else ()

@@ -193,7 +193,7 @@ def _sameness(
             "patched, or run each side in a process of its own",
             shared,
         )
-    if allowed or a.launches or b.launches:
+    if allowed or a.launches != b.launches:
         return None
     return Finding(
         "same-operations",

@@ -49,8 +49,10 @@ def as_found(seed: int | None = None) -> Iterator[None]:
         if (numpy := sys.modules.get("numpy")) is not None:
             stack.callback(numpy.random.set_state, numpy.random.get_state())
         stack.callback(torch.set_rng_state, torch.get_rng_state())
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():
             stack.callback(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all())
+        elif torch.cuda.is_available():  # cards that are first used inside begin anew afterwards
+            stack.callback(torch.cuda.manual_seed_all, torch.initial_seed())
         for put_back in _switches():
             stack.callback(put_back)
         stack.enter_context(torch.inference_mode(mode=False))

@@ -6,6 +6,7 @@ arguments, nested at will. Knows no check.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import math
 from collections import Counter, defaultdict
@@ -88,13 +89,10 @@ def joined(parts: Sequence[Any]) -> Any:
 
 def digest(batch: Any) -> str:
     """Give a short text that two batches share only where all their tensors are equal."""
-    import torch  # noqa: PLC0415 -- late
-
     state = hashlib.blake2b(digest_size=16)
     for name, tensor in tensors(batch):
         state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        state.update(bytes(flat.untyped_storage())[flat.storage_offset() :][: len(flat)])
+        state.update(_bytes(tensor))
     return state.hexdigest()
 
 
@@ -163,9 +161,8 @@ def _parts(batch: Any) -> tuple[list[torch.Tensor], torch.Tensor] | None:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    import torch  # noqa: PLC0415 -- late
-
-    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).tolist())
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
 
 
 def _entropy(targets: torch.Tensor, groups: list[list[int]]) -> float:

@@ -200,8 +200,8 @@ def random(recipe: trials.Recipe) -> list[Finding]:
         return [
             Finding(
                 "shuffled-targets",
-                "with a learning rate of 0 the loss changes from step to step while every module "
-                "gives the same output: the targets are other ones each time",
+                "with the weights held still the loss changes from step to step while every "
+                "module gives the same output: the targets are other ones each time",
                 "see where targets are shuffled, drawn or augmented apart from their inputs",
             )
         ]
@@ -209,7 +209,7 @@ def random(recipe: trials.Recipe) -> list[Finding]:
         return [
             Finding(
                 "random-loss",
-                "with a learning rate of 0 and in evaluation mode the same batch gives other "
+                "with the weights held still and in evaluation mode the same batch gives other "
                 "losses from step to step",
                 "look for random masks, sampling, augmentation, or F.dropout(...) without "
                 "training=self.training in the model or the loss",
@@ -238,8 +238,9 @@ def contradiction(recipe: trials.Recipe, final: float) -> list[Finding]:
 
 def rates(lr: float) -> list[float]:
     """Give other learning rates to try, the nearest to ``lr`` first."""
-    others = {float(f"{lr * factor:.3g}") for factor in FACTORS} | {*TRIED} if lr else {*TRIED}
-    near = math.log10(lr) if lr else -3.0
+    known = lr > 0 and math.isfinite(lr)
+    others = {float(f"{lr * factor:.3g}") for factor in FACTORS if known} | {*TRIED}
+    near = math.log10(lr) if known else -3.0
     return sorted(
         (rate for rate in others if not math.isclose(rate, lr, rel_tol=0.5)),
         key=lambda rate: (abs(math.log10(rate) - near), rate),

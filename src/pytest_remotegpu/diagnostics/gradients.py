@@ -5,6 +5,7 @@ Knows tensors, and no check: what an explanation means is said by those who give
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Gradients", "combined", "explained", "largest_error", "of", "scaled_to", "taken"]
+__all__ = ["Gradients", "added", "explained", "largest_error", "of", "scaled_to"]
 
 Gradients = Mapping[str, "torch.Tensor"]
 """A gradient for each parameter that requires one; zeros where none came."""
@@ -20,9 +21,11 @@ Gradients = Mapping[str, "torch.Tensor"]
 SMALL: Final = 1e-3
 """Part of all gradients' norm; what is smaller is measured by it, since it may be rounding."""
 
+TINY: Final = 1e-30
+
 
 def taken(model: torch.nn.Module) -> Gradients:
-    """Copy the gradients that a model holds, whole, as doubles; shards are gathered."""
+    """Copy the gradients that a model holds, whole: shards are gathered."""
     import torch  # noqa: PLC0415 -- late
 
     found: dict[str, torch.Tensor] = {}
@@ -31,7 +34,7 @@ def taken(model: torch.nn.Module) -> Gradients:
             continue
         value = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         whole = value.full_tensor() if hasattr(value, "full_tensor") else value
-        found[plain_name(name)] = whole.detach().double().clone()
+        found[plain_name(name)] = whole.detach().clone()
     return found
 
 
@@ -50,10 +53,11 @@ def plain_name(name: str) -> str:
     return name.removeprefix("module.")
 
 
-def combined(parts: list[tuple[float, Gradients]]) -> Gradients:
-    """Add gradients up, each with its weight."""
-    names = parts[0][1]
-    return {name: sum(weight * part[name] for weight, part in parts) for name in names}
+def added(total: Gradients, weight: float, more: Gradients) -> Gradients:
+    """Add gradients with a weight to a sum, which is empty at first; in doubles."""
+    if not total:
+        return {name: gradient.double() * weight for name, gradient in more.items()}
+    return {name: value + weight * more[name].double() for name, value in total.items()}
 
 
 def scaled_to(own: Gradients, gradients: Gradients) -> Gradients:
@@ -62,7 +66,7 @@ def scaled_to(own: Gradients, gradients: Gradients) -> Gradients:
     One number is a multiple of any other and says nothing: those get the middle of all factors.
     """
     factors = {
-        name: float((gradients[name] * part).sum() / (part * part).sum())
+        name: float((gradients[name].double() * part).sum() / (part.double() ** 2).sum())
         for name, part in own.items()
         if part.numel() > 1 and bool(part.any())
     }
@@ -71,39 +75,35 @@ def scaled_to(own: Gradients, gradients: Gradients) -> Gradients:
 
 
 def explained(
-    gradients: Gradients, candidates: Mapping[str, Gradients], rtol: float
+    gradients: Gradients, candidates: Mapping[str, tuple[float, Gradients]], rtol: float
 ) -> dict[str, str]:
     """Find for each parameter the first candidate that its gradient equals.
 
     Equal is what is no further away than ``rtol`` times the candidate's norm.
 
-    :param candidates: by a word for them, the right one first.
+    :param candidates: gradients and what they are multiplied by, by a word; the right one first.
     :return: that word by parameter, and an empty one where none fits.
     """
-    floors = {word: SMALL * _size(whole) for word, whole in candidates.items()}
-    return {
-        name: next(
-            (w for w, c in candidates.items() if _is_near(gradient, c[name], rtol, floors[w])), ""
-        )
-        for name, gradient in gradients.items()
-    }
+    floors = {word: SMALL * factor * _size(base) for word, (factor, base) in candidates.items()}
+
+    def fits(name: str, word: str) -> bool:
+        factor, base = candidates[word]
+        return _error(gradients[name], base[name] * factor, floors[word]) <= rtol
+
+    return {name: next((w for w in candidates if fits(name, w)), "") for name in gradients}
 
 
 def largest_error(gradients: Gradients, right: Gradients) -> float:
     """Give the largest distance of a parameter's gradient from the right one, relative to it."""
-    floor = max(SMALL * _size(right), 1e-30)
-    return max(
-        (
-            float((gradients[name] - right[name]).norm()) / max(float(right[name].norm()), floor)
-            for name in gradients
-        ),
-        default=0.0,
-    )
+    floor = SMALL * _size(right)
+    return max((_error(gradients[name], right[name], floor) for name in gradients), default=0.0)
 
 
 def _size(gradients: Gradients) -> float:
-    return float(sum(float(gradient.norm()) ** 2 for gradient in gradients.values()) ** 0.5)
+    return math.sqrt(sum(float(gradient.double().norm()) ** 2 for gradient in gradients.values()))
 
 
-def _is_near(one: torch.Tensor, other: torch.Tensor, rtol: float, floor: float) -> bool:
-    return float((one - other).norm()) <= rtol * max(float(other.norm()), floor)
+def _error(one: torch.Tensor, right: torch.Tensor, floor: float) -> float:
+    """Give the distance of two tensors relative to the norm of the second, or to the floor."""
+    distance = float((one.double() - right.double()).norm())
+    return distance / max(float(right.double().norm()), floor, TINY) if distance else 0.0

@@ -35,17 +35,17 @@ WHOLE: Final = "whole"
 
 
 def source(recipe: trials.Recipe) -> str:
-    """Train some steps with a learning rate of 0, as made and then without dropout.
+    """Train some steps from the same weights each, as made and then without dropout.
 
     :return: one of this module's words.
     """
     short = replace(recipe, steps=min(STEPS, recipe.steps))
-    if _still(trials.run(short, lr=0.0).losses):
+    if _still(trials.run(short, watch=_Holder().hold).losses):
         return CALM
     prints = [_print(short.batch(step)) for step in range(short.steps)]
     ears = _Ears()
     with ears.stack:
-        losses = trials.run(short, lr=0.0, calm=True, watch=ears.listen).losses
+        losses = trials.run(short, calm=True, watch=ears.listen).losses
     if _still(losses):
         return MODEL
     if ears.same:
@@ -62,21 +62,45 @@ def _print(value: Any) -> tuple[float, ...]:
     """Give some numbers that tell one set of tensors from another."""
     found: list[float] = []
     for _, tensor in batches.tensors(value):
-        flat = tensor.detach().reshape(-1).double().cpu()
+        real = tensor.resolve_conj().view(-1).abs() if tensor.is_complex() else tensor
+        flat = real.detach().reshape(-1).double().cpu()
         ramp = flat.new_ones(len(flat)).cumsum(0)
         found += [float(flat.sum()), float((flat * ramp.sin()).sum())]
     return tuple(found)
 
 
-class _Ears:
-    """Hears what modules without children give, step by step."""
+class _Holder:
+    """Puts weights and buffers back to where they began before each step.
+
+    A learning rate of 0 would not do: an optimizer may have none, or use it in another way.
+    """
 
     def __init__(self) -> None:
+        self.began: list[torch.Tensor] = []
+
+    def hold(self, model: torch.nn.Module, step: int) -> None:
+        """Look at the first step, put back at each other."""
+        import torch  # noqa: PLC0415 -- late
+
+        tensors = [*model.parameters(), *model.buffers()]
+        if step == 0:
+            self.began = [tensor.detach().clone() for tensor in tensors]
+        with torch.no_grad():
+            for tensor, began in zip(tensors, self.began, strict=True):
+                tensor.copy_(began)
+
+
+class _Ears(_Holder):
+    """Hears besides what modules without children give, step by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.stack = ExitStack()
         self.steps: list[list[tuple[float, ...]]] = []
 
     def listen(self, model: torch.nn.Module, step: int) -> None:
         """Begin a step."""
+        self.hold(model, step)
         self.steps.append([])
         for module in model.modules() if step == 0 else ():
             if not list(module.children()):

@@ -6,7 +6,7 @@ trials, and no bounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,9 @@ class _Eyes:
 
 def _open(output: Any) -> Any:
     """Give the parts of an output object that is a mapping in all but its type."""
-    return vars(output) if hasattr(output, "__dict__") and not hasattr(output, "dtype") else output
+    if isinstance(output, Mapping | list | tuple) or hasattr(output, "dtype"):
+        return output
+    return getattr(output, "__dict__", output)
 
 
 def _bad(

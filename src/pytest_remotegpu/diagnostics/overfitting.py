@@ -64,8 +64,8 @@ def overfit(
     1e-3 and gradients clipped to 1.0, to below 0.1 and half of the start. For a batch of three
     samples :data:`SMALL_BATCH` has 50 steps to below 0.3 of the start.
 
-    Where it fails, the same is tried anew: at other learning rates, without dropout, with a
-    learning rate of 0; at most fourteen runs. Nothing of the caller's is changed, see the package's
+    Where it fails, the same is tried anew: at other learning rates, without dropout, with the
+    weights held still; at most fourteen runs. Nothing of the caller's is changed, see the package's
     first lines; each model of the factory is given back as it was made.
 
     :param make_model: makes the model, on its device; called for each run.

@@ -6,7 +6,6 @@ Knows the words; comparing gradients and gathering values are done below.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,7 +99,12 @@ def gradients_synchronised(
         strangers = meeting.differing_weights(model, group)
         alone = _alone(model) if reference is None else reference
         with model_as_found(alone), without_dropout(alone):
-            parts = [gradients.of(alone, _run(plain, alone, part)) for part in everyones]
+            mean: gradients.Gradients = {}
+            for other in everyones:
+                mean = gradients.added(
+                    mean, 1 / ranks, gradients.of(alone, _run(plain, alone, other))
+                )
+            own = gradients.of(alone, _run(plain, alone, batch))
             joined = gradients.of(alone, _run(plain, alone, join(everyones)))
         with model_as_found(model), without_dropout(model):
             if backward is None:
@@ -112,8 +116,7 @@ def gradients_synchronised(
             f"the reference has other parameters: {sorted(mine.keys() ^ joined.keys())}; make it "
             "of the same class, without a wrapper"
         )
-    rank = _rank(group)
-    fits = gradients.explained(mine, _candidates(mine, joined, parts, rank), rtol)
+    fits = gradients.explained(mine, _candidates(mine, joined, own, mean, ranks), rtol)
     everything = meeting.gather((fits, gradients.largest_error(mine, joined)), group)
     findings = _findings([fit for fit, _ in everything])
     if strangers:
@@ -130,12 +133,6 @@ def gradients_synchronised(
         Measure("largest difference", max(e for _, e in everything), bound=f"<= {rtol:g} x norm"),
     )
     return Verdict("gradients_synchronised", measured, tuple(findings))
-
-
-def _rank(group: Any) -> int:
-    from torch import distributed  # noqa: PLC0415 -- late
-
-    return int(distributed.get_rank(group))
 
 
 def _alone(model: torch.nn.Module) -> torch.nn.Module:
@@ -164,26 +161,21 @@ def _run(
 def _candidates(
     mine: gradients.Gradients,
     joined: gradients.Gradients,
-    parts: list[gradients.Gradients],
-    rank: int,
-) -> dict[str, gradients.Gradients]:
+    own: gradients.Gradients,
+    mean: gradients.Gradients,
+    ranks: int,
+) -> dict[str, tuple[float, gradients.Gradients]]:
     """Give what gradients may be, the right ones first."""
-    ranks, own = len(parts), parts[rank]
-    mean = gradients.combined([(1 / ranks, part) for part in parts])
-
-    def times(factor: float, whole: gradients.Gradients) -> gradients.Gradients:
-        return gradients.combined([(factor, whole)])
-
     return {
-        RIGHT: joined,
-        "dropped-all-reduce": own,
-        "dropped-all-reduce divided": times(1 / ranks, own),
-        "sum-instead-of-mean": times(ranks, joined),
-        "sum-instead-of-mean of means": times(ranks, mean),
-        "divided-twice": times(1 / ranks, joined),
-        "divided-twice of means": times(1 / ranks, mean),
-        "mean-of-means": mean,
-        "dropped-all-reduce, scaled": gradients.scaled_to(own, mine),
+        RIGHT: (1, joined),
+        "dropped-all-reduce": (1, own),
+        "dropped-all-reduce, divided": (1 / ranks, own),
+        "sum-instead-of-mean": (ranks, joined),
+        "sum-instead-of-mean, of means": (ranks, mean),
+        "divided-twice": (1 / ranks, joined),
+        "divided-twice, of means": (1 / ranks, mean),
+        "mean-of-means": (1, mean),
+        "dropped-all-reduce, scaled": (1, gradients.scaled_to(own, mine)),
     }
 
 
@@ -191,9 +183,7 @@ def _findings(everyones: list[dict[str, str]]) -> list[Finding]:
     """Group what does not fit by its code; a parameter has the worst word of all ranks."""
     by_code: dict[str, list[str]] = {code: [] for code in WORDS}
     for name in everyones[0]:
-        words = {re.split("[ ,]", fit[name])[0] or "gradient-differs" for fit in everyones} - {
-            RIGHT
-        }
+        words = {fit[name].partition(",")[0] or "gradient-differs" for fit in everyones} - {RIGHT}
         for code in words:
             by_code[code].append(name)
     return [

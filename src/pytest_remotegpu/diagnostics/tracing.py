@@ -31,12 +31,13 @@ class Trace:
     :ivar operations: names and shapes of torch's operations, and names of kernels, in order.
     :ivar functions: code outside of torch and of Python's library, in the order of its first entry;
         the function's own is not among it.
-    :ivar launches: whether something ran that torch's profiler need not see.
+    :ivar launches: names of what torch's profiler need not see: kernels of Triton and functions of
+        other extensions.
     """
 
     operations: tuple[tuple[str, str], ...]
     functions: tuple[CodeType, ...]
-    launches: bool
+    launches: frozenset[str]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,17 +56,17 @@ def trace(function: Callable[[], Any]) -> Trace:
     :raises Exception: what the function raises.
     """
     entered: dict[CodeType, None] = {}
-    launches = False
+    launches: set[str] = set()
     here = str(Path(__file__).parent)
     packages = _torch_folders()
 
     def enter(frame: FrameType, event: str, value: Any) -> None:
-        nonlocal launches
-        if event == "c_call":
-            launches = launches or _is_foreign(value)
+        if event == "c_call" and _is_foreign(value):
+            launches.add(f"{value.__module__}.{value.__qualname__}")
         elif event == "call":
             file = frame.f_code.co_filename
-            launches = launches or any(part in file for part in LAUNCHERS)
+            if frame.f_code.co_name == "run" and any(part in file for part in LAUNCHERS):
+                launches.add(_kernel(frame))
             if not file.startswith((*packages, here)) and not _is_stdlib(file):
                 entered[frame.f_code] = None
 
@@ -78,7 +79,7 @@ def trace(function: Callable[[], Any]) -> Trace:
             sys.setprofile(before)
     own = getattr(function, "__code__", None)
     functions = tuple(code for code in entered if code is not own)
-    return Trace(_operations(profiler), functions, launches)
+    return Trace(_operations(profiler), functions, frozenset(launches))
 
 
 def _is_stdlib(file: str) -> bool:
@@ -91,6 +92,12 @@ def _is_foreign(function: Any) -> bool:
     module = getattr(function, "__module__", None) or ""
     top = module.partition(".")[0]
     return bool(top) and top != "torch" and top not in sys.stdlib_module_names
+
+
+def _kernel(frame: FrameType) -> str:
+    """Name the kernel that a launcher's method ``run`` starts."""
+    function = getattr(frame.f_locals.get("self"), "fn", None)
+    return f"{frame.f_code.co_qualname} {getattr(function, '__name__', function)}"
 
 
 def _torch_folders() -> tuple[str, ...]:

@@ -146,10 +146,11 @@ def _optimizer(
     trial.outside = tuple(
         name for name, p in model.named_parameters() if p.requires_grad and id(p) not in inside
     )
-    highest = max(float(group["lr"]) for group in optimizer.param_groups)
-    for group in optimizer.param_groups if lr is not None else ():
+    groups = [group for group in optimizer.param_groups if group.get("lr") is not None]
+    highest = max((float(group["lr"]) for group in groups), default=math.nan)
+    for group in groups if lr is not None else ():
         group["lr"] = group["lr"] * lr / highest if highest else lr
-    trial.lr = highest if lr is None else lr
+    trial.lr = highest if lr is None or not groups else lr
     return optimizer
 
 
