@@ -55,10 +55,10 @@ class Block(nn.Module):
 def turn(x: torch.Tensor) -> torch.Tensor:
     """Turn pairs of numbers by their place, shape (batch, heads, length, even)."""
     half = x.shape[-1] // 2
-    rates = 10000 ** -(torch.arange(half) / half)
-    angles = torch.arange(x.shape[-2])[:, None] * rates
+    rates = 10000 ** -(torch.arange(half, device=x.device) / half)
+    angles = torch.arange(x.shape[-2], device=x.device)[:, None] * rates
     first, second = x.chunk(2, -1)
-    cos, sin = angles.cos(), angles.sin()
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
 
 

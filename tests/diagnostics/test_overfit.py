@@ -227,6 +227,20 @@ def test_parameters_that_steps_leave_alone_are_named() -> None:
     assert len(where(verdict, "unchanged-parameters")) == 4
 
 
+def test_steps_that_bfloat16_rounds_away_are_named() -> None:
+    verdict = overfit(lambda: TinyLlama().bfloat16(), sentence())
+    assert verdict.codes == ("steps-rounded-away",)
+    assert "norm.weight" in where(verdict, "steps-rounded-away")
+    assert overfit(lambda: TinyLlama().bfloat16(), sentence(), fixed=["*norm*", "*be*"]).passed
+
+
+def test_rates_in_the_likelier_direction_are_tried_first() -> None:
+    tried = list(overfit(mlp, PAIR, loss=classify, lr=1e-6).curves[0].series)
+    assert tried == ["lr 1e-06", "lr 1e-05", "lr 0.0001", "lr 0.001", "lr 0.01"]
+    tried = list(overfit(TinyLlama, sentence(), lr=1.0).curves[0].series)
+    assert tried[:2] == ["lr 1", "lr 0.1"]
+
+
 @pytest.mark.parametrize(
     ("lr", "code"),
     [

@@ -28,6 +28,8 @@ __all__ = [
 TRIED: Final = (1e-4, 1e-3, 1e-2, 1e-1)
 """Learning rates that are tried whatever the first was; one of them suits most optimizers."""
 FACTORS: Final = (0.1, 10.0, 0.01, 100.0, 1e-3, 1e3)
+RISEN: Final = 1.1
+"""A loss that has once been so many times its beginning has risen."""
 FLAT: Final = 0.02
 """A loss whose last quarter stays within this part of its mean has come to rest."""
 SETTLED: Final = 0.05
@@ -64,7 +66,8 @@ def wiring(trial: trials.Trial, is_fixed: Callable[[str], bool]) -> list[Finding
         _missing(named(missing), len(trial.names)) if trial.losses else None,
         _zero(named(zero), len(trial.names)),
         _unstepped(trial) if trial.losses and not trial.stepped else None,
-        _still(named(still), trial) if trial.losses else None,
+        _still(named(tuple(n for n in still if n not in trial.short)), trial),
+        _rounded(named(tuple(n for n in still if n in trial.short)), trial),
         _uncleared(trial),
     ]
     return [finding for finding in found if finding is not None]
@@ -137,6 +140,20 @@ def _unstepped(trial: trials.Trial) -> Finding:
     )
 
 
+def _rounded(names: tuple[str, ...], trial: trials.Trial) -> Finding | None:
+    if not names or trial.bad_step is not None:
+        return None
+    return Finding(
+        "steps-rounded-away",
+        f"{_some(names, len(trial.names))} of 16 bits or fewer got gradients and did not change in "
+        f"{trial.stepped} steps of the optimizer: a step of less than 1/256 to 1/2048 of a value "
+        "is lost when it is added",
+        "keep parameters in float32 and compute in low precision (autocast, or a policy of FSDP), "
+        "or use an optimizer with float32 copies or stochastic rounding",
+        names,
+    )
+
+
 def _still(names: tuple[str, ...], trial: trials.Trial) -> Finding | None:
     if not names or trial.bad_step is not None:
         return None
@@ -144,8 +161,8 @@ def _still(names: tuple[str, ...], trial: trials.Trial) -> Finding | None:
         "unchanged-parameters",
         f"{_some(names, len(trial.names))} got gradients and did not change in {trial.stepped} "
         "steps of the optimizer",
-        "look for a learning rate of 0 in their group or from a scheduler, for a low-precision "
-        "dtype that rounds small steps away, and for zero_grad() between backward() and step()",
+        "look for a learning rate of 0 in their group or from a scheduler, and for "
+        "zero_grad() between backward() and step()",
         names,
     )
 
@@ -236,14 +253,19 @@ def contradiction(recipe: trials.Recipe, final: float) -> list[Finding]:
     ]
 
 
-def rates(lr: float) -> list[float]:
-    """Give other learning rates to try, the nearest to ``lr`` first."""
+def rates(trial: trials.Trial) -> list[float]:
+    """Give other learning rates to try, the likelier direction and the nearest first.
+
+    A loss that has risen speaks for lower ones.
+    """
+    lr = trial.lr
     known = lr > 0 and math.isfinite(lr)
     others = {float(f"{lr * factor:.3g}") for factor in FACTORS if known} | {*TRIED}
     near = math.log10(lr) if known else -3.0
+    down = trial.bad_step is not None or max(trial.losses) > RISEN * trial.losses[0]
     return sorted(
         (rate for rate in others if not math.isclose(rate, lr, rel_tol=0.5)),
-        key=lambda rate: (abs(math.log10(rate) - near), rate),
+        key=lambda rate: ((math.log10(rate) < near) != down, abs(math.log10(rate) - near)),
     )
 
 

@@ -25,6 +25,8 @@ ENDS: Final = 5
 """Losses at each end of a run whose mean is compared: one alone may be a lucky draw."""
 LEARNING_RATE: Final = 1e-3
 """Of AdamW, in which a model of any usual size learns one sample."""
+UNCHANGED: Final = {"unchanged-parameters"}, {"steps-rounded-away"}
+"""Findings behind which a learning rate may stand that is far too low."""
 CLIP: Final = 1.0
 """The norm that gradients are clipped to, as is usual for language models."""
 
@@ -84,7 +86,8 @@ def overfit(
         ``train_step``. :param seed: of the random numbers before each model is made and run.
     :return: the verdict with the losses as a curve. Its codes: ``detached-loss``,
         ``frozen-parameters``, ``not-in-optimizer``, ``missing-gradient``, ``zero-gradients``,
-        ``optimizer-not-stepped``, ``unchanged-parameters``, ``gradients-not-cleared``,
+        ``optimizer-not-stepped``, ``unchanged-parameters``, ``steps-rounded-away``,
+        ``gradients-not-cleared``,
         ``not-finite``, ``learning-rate-too-high``, ``learning-rate-too-low``, ``shuffled-targets``,
         ``contradicting-targets``, ``random-loss``, ``dropout-noise``, ``loss-floor``,
         ``nothing-to-learn``, ``negative-loss``, ``does-not-learn``.
@@ -149,7 +152,7 @@ class _Check:
                 causes.not_finite(self.recipe),
                 *wiring,
             ]
-        if [finding.code for finding in wiring] == ["unchanged-parameters"]:
+        if {finding.code for finding in wiring} in UNCHANGED:
             return [*self._other_rates(first), *wiring]
         if wiring:
             return wiring
@@ -177,7 +180,7 @@ class _Check:
 
     def _other_rates(self, first: trials.Trial, *, downward: bool = False) -> list[Finding]:
         """Try other rates, the nearest ones first, until one reaches the goal."""
-        for rate in causes.rates(first.lr):
+        for rate in causes.rates(first):
             if downward and rate > first.lr:
                 continue
             trial = trials.run(self.recipe, lr=rate)

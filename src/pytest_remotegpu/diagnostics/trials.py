@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Recipe", "Trial", "Watch", "run"]
 
+SHORT: Final = 2
+"""Bytes of a dtype in which small steps are lost."""
 CLEARED: Final = 4
 """Steps in which it is watched whether gradients were cleared: each look waits for the device."""
 
@@ -50,6 +52,7 @@ class Trial:
     :ivar largest: the largest norm of each parameter's gradient, only of those that got one.
     :ivar frozen: parameters that require no gradient. :ivar outside: those that require one and
         are in no group of the optimizer. :ivar unchanged: those in it whose values are as before.
+    :ivar short: parameters of 16 bits or fewer.
     :ivar stepped: how often the optimizer stepped. :ivar uncleared: steps whose gradients were
         added to those of the step before, although the optimizer had used these.
     :ivar detached: whether the loss had no graph to go back through.
@@ -63,6 +66,7 @@ class Trial:
     frozen: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
     stepped: int = 0
     uncleared: int = 0
     detached: bool = False
@@ -96,6 +100,7 @@ def run(
             stack.enter_context(without_dropout(model))
         named = dict(model.named_parameters())
         trial = Trial(names=tuple(named))
+        trial.short = tuple(name for name, p in named.items() if p.element_size() <= SHORT)
         trial.frozen = tuple(name for name, p in named.items() if not p.requires_grad)
         if len(trial.frozen) == len(named):
             return trial
