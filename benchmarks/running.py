@@ -24,7 +24,10 @@ PRODUCT: Final = "remote"
 PLAIN: Final = "plain"
 XDIST: Final = "xdist"
 RUNNERS: Final = {
-    PRODUCT: ("-p", "pytest_remotegpu.plugin", "--remote=local:cpu"),
+    PRODUCT: (
+        *("-p", "pytest_remotegpu.plugin", "--remote=local:cpu"),
+        *("-o", "remotegpu_collect=here"),  # as its peers do, so that the same is counted
+    ),
     PLAIN: (),
     XDIST: ("-p", "xdist", "-n1"),
 }

@@ -24,6 +24,9 @@ FAR = ("test_far.py::test_a", "test_far.py::test_b", "test_far.py::test_c")
 HERE = ("test_here.py::test_one", "test_here.py::test_two")
 PASSED = [("setup", "passed"), ("call", "passed"), ("teardown", "passed")]
 
+COLLECTS_HERE = ("-o", "remotegpu_collect=here")
+"""A script says what becomes of tests; it can't collect them, unless it is written to do that."""
+
 _FILES = {
     "pytest.ini": "[pytest]\n",
     "test_far.py": """
@@ -185,7 +188,7 @@ class Stage:
         name = self._pytester.path.name
         backend = fakes.STAGED[name] = fakes.Scripted(f"scripted:{name}", scripts)
         try:
-            played = self.run_on(f"scripted:{name}", *args)
+            played = self.run_on(f"scripted:{name}", *COLLECTS_HERE, *args)
         finally:
             del fakes.STAGED[name]
         for channel in backend.channels:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_remotegpu.classify import Classifier
+from pytest_remotegpu.classify import Classifier, Judgement
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.snapshot import globs
@@ -35,7 +35,10 @@ def folders_of(config: pytest.Config) -> list[Path]:
 
 
 class Candidates:
-    """Finds and judges the files of one session."""
+    """Finds and judges the files of one session.
+
+    :ivar unsure: files that may have the mark although their source does not show it.
+    """
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config = config
@@ -43,6 +46,8 @@ class Candidates:
         self._ships_all = settings.ship_all
         self._named = globs.parse("remotegpu_files", settings.files)
         self._classifier = Classifier(folders_of(config), settings.aliases)
+        self._judged: dict[Path, Judgement] = {}
+        self.unsure: list[Path] = []
         self._patterns = [str(pattern) for pattern in config.getini("python_files")]
         self._not_into = [str(pattern) for pattern in config.getini("norecursedirs")]
         self._ignored = {
@@ -85,6 +90,8 @@ class Candidates:
                     found[file] = judged
                 elif self._ships_all and file.suffix == ".py":
                     plain.append(file)
+                elif file.suffix == ".py" and not self.is_plain(file):
+                    self.unsure.append(file)
         asked = {shape for shapes in found.values() for shape in shapes}
         least = sorted(asked if found else {Shape(0)}, key=by_demand)[:1]
         return found | dict.fromkeys(plain, frozenset(least))
@@ -95,14 +102,19 @@ class Candidates:
         :return: ``None`` where it is to be collected here.
         """
         named = self.is_named(file)
-        judged = self._classifier.judge(file) if file.suffix == ".py" else None
+        judged = self._judge(file) if file.suffix == ".py" else None
         if judged is not None and judged.verdict == "gpu":
             return judged.shapes or frozenset()
         return frozenset() if named else None
 
     def is_plain(self, file: Path) -> bool:
         """Say whether a file certainly has no mark of its own."""
-        return not self.is_named(file) and self._classifier.judge(file).verdict == "plain"
+        return not self.is_named(file) and self._judge(file).verdict == "plain"
+
+    def _judge(self, file: Path) -> Judgement:
+        if file not in self._judged:
+            self._judged[file] = self._classifier.judge(file)
+        return self._judged[file]
 
     def is_named(self, file: Path) -> bool:
         """Say whether the user has named a file, as one that is collected there."""

@@ -21,7 +21,7 @@ from pytest_remotegpu.far import SILENCE, TICK, FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, inventory, nodes, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
-from pytest_remotegpu.protocol.plain import from_text
+from pytest_remotegpu.protocol.plain import from_text, to_text
 
 __all__ = ["Collectors", "Gatherer"]
 
@@ -33,6 +33,8 @@ MOST_FILES: Final = 100_000
 """Files that a far side may have collected which was not told which ones."""
 MOST_LOST: Final = 1
 """How many workers may be lost over the same files, without anybody's notice."""
+MOST_UNHEARD: Final = 3
+"""How many may be lost before they have said anything: the files had no part in that."""
 MOST_TAKEN: Final = 3
 """How many may be taken away by whoever rents them out."""
 Key = tuple[str, int]
@@ -77,6 +79,16 @@ class Gatherer(Struct):
         """Give a tree as it came, once, and the Python files that had been read by then."""
         data, read = self.told.pop(key, (b"", 0))
         return data, self.sources[:read]
+
+    def disagreeing(self) -> list[Said]:
+        """Give the failures of files that have tests all the same: of some of several ranks."""
+        fine = {path for (path, _), tree in self.trees.items() if tree.nodes[0].outcome is None}
+        found: list[Any] = [
+            events.CollectFailed(nodeid=to_text(nodeid), text=to_text(text))
+            for nodeid, text in self.failures.items()
+            if nodeid in fine
+        ]
+        return [Said(self.worker, found, told=True)] if found else []
 
     def why_not(self, path: str, where: str) -> str:
         """Say why a path has no tree.
@@ -166,7 +178,7 @@ class Collectors:
             if gatherer.serves:
                 self.wait(gatherer)
             if gatherer.serves and not gatherer.why:
-                self._far.hand_on(gatherer.worker, gatherer.kept)
+                self._far.hand_on(gatherer.worker, [*gatherer.kept, *gatherer.disagreeing()])
             else:
                 self.let_go(gatherer)
             gatherer.trees.clear()
@@ -213,7 +225,9 @@ class Collectors:
             if silent and not gatherer.over and now - worker.started > SILENCE:
                 self._drop(gatherer, f"it said no hello within {SILENCE:.0f} s")
 
-    def _take(self, gatherer: Gatherer, said: Said) -> None:
+    def _take(self, gatherer: Gatherer, heard: Said) -> None:
+        self._far.news.tell(heard)
+        said = replace(heard, told=True)
         if isinstance(said.what, Lost):
             self._take_end(gatherer, said.what)
         elif isinstance(said.what, Hello):
@@ -249,6 +263,8 @@ class Collectors:
         if gatherer.over or final or not self._replace(gatherer, lost):
             reason = lost.reason or "it ended before it had collected"
             gatherer.why = gatherer.why or worker.limit or reason
+            if not gatherer.done:
+                self._far.summary.fail(gatherer.why)
 
     def _replace(self, gatherer: Gatherer, lost: Lost) -> bool:
         """Have another worker collect in the place of one that was lost; say whether one does.
@@ -257,7 +273,8 @@ class Collectors:
         """
         gatherer.taken += lost.preempted
         gatherer.lost += not lost.preempted
-        if gatherer.lost > MOST_LOST or gatherer.taken > MOST_TAKEN:
+        most = MOST_LOST if gatherer.worker.hello is not None else MOST_UNHEARD
+        if gatherer.lost > most or gatherer.taken > MOST_TAKEN:
             return False
         what = "taken away" if lost.preempted else "lost"
         first = lost.reason.splitlines()[0] if lost.reason else "it ended"
@@ -313,7 +330,8 @@ class Collectors:
             gatherer.trees.setdefault(key, tree)
 
     def _take_start_failure(self, gatherer: Gatherer, event: events.StartFailed) -> None:
-        text = from_text(event.text).strip() or "it could not start and did not say why"
+        text = self._far.failures.of_start(from_text(event.text).strip())
+        text = text or "it could not start and did not say why"
         if event.usage:
             raise UsageError(self._refusal([text, *self._far.explain(text, ends=True)]))
         gatherer.why = text

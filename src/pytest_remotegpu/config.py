@@ -115,7 +115,7 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
     "remotegpu_collect": (
         "string",
         "",
-        "far: files with gpu tests are collected on the far side and not imported here (here)",
+        "here: files with gpu tests are imported and collected here, not on the far side (far)",
     ),
     "remotegpu_conftest": (
         "string",
@@ -147,7 +147,8 @@ INI: Final[dict[str, tuple[str, str, str]]] = {
 """Ini options: kind, default, help."""
 
 SIDES: Final = ("here", "far")
-"""Who collects, and where conftests are loaded; the first is the default."""
+DUTIES: Final = {"remotegpu_collect": "far", "remotegpu_conftest": "here"}
+"""Who collects, and where conftests are loaded, where the ini file says nothing."""
 
 MOST_WORKERS: Final = 9999
 
@@ -404,10 +405,9 @@ def _refuse_empty(cli: Mapping[str, Any]) -> None:
 
 def _far_duties(pick: Callable[..., Any], spec: str | None) -> tuple[bool, bool]:
     """Say whether the far side collects, and whether conftests are loaded there only."""
-    names = ("remotegpu_collect", "remotegpu_conftest")
     collect, conftest = (
-        parse_side(str(pick(name.removeprefix("remotegpu_"), SIDES[0], key=name)), name)
-        for name in names
+        parse_side(str(pick(name.removeprefix("remotegpu_"), default, key=name)), name)
+        for name, default in DUTIES.items()
     )
     conftest = conftest and spec is not None  # without a far side nobody else could load them
     return collect or conftest, conftest

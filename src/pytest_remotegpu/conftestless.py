@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from pytest_remotegpu.candidates import Candidates
 from pytest_remotegpu.collectors import Gatherer
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gathering import Gathering
@@ -37,10 +36,10 @@ class Conftestless(Gathering):
 
     def _begin(self) -> None:
         self._reached: set[str] = set()
-        self._candidates = Candidates(self._config, self._settings)
+        files = self._find()
         if not self._may_rent:
             return
-        shapes = {shape for found in self._candidates.find().values() for shape in found}
+        shapes = {shape for found in files.values() for shape in found}
         shape = self._collector_of(self._config.rootpath, shapes)
         self._forecast({shape: 1})
         collectors = self._far_collectors()
@@ -91,9 +90,17 @@ class Conftestless(Gathering):
         while True:
             file: FarFile = FarFile.from_parent(parent, path=file_path)
             if (file.nodeid, len(files)) not in self._all.trees:
-                return files
+                return files or self._left_out(file_path, found, file)
             self._files[file_path] = self._all
             files.append(self._equipped(file, len(files), "Module"))
+
+    def _left_out(self, path: Path, found: list[Any], file: FarFile) -> list[FarFile]:
+        """Let a file fail that pytest would collect here, and that was not sent."""
+        why = self._why_not_sent(path) if found else ""
+        if not why:
+            return []
+        self._nowhere[path] = f"{why}\nor leave it out: --ignore={file.nodeid}"
+        return [self._equipped(file, 0, "Module")]
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:

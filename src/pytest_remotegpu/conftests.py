@@ -7,12 +7,15 @@ options and ini values of conftests included, the far side loads and reads.
 from __future__ import annotations
 
 import configparser
+import itertools
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
+from pytest_remotegpu import addoptions
 
 __all__ = ["COST", "cost", "hint", "is_asked", "is_path", "leave_out", "lines"]
 
@@ -37,7 +40,7 @@ def leave_out(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> 
 
     To be called once all options are registered that are known here.
     """
-    _forget_options(parser, args)
+    _forget_options(config, parser, args)
     for name in _ini_names(config):
         try:
             config.getini(name)
@@ -45,30 +48,61 @@ def leave_out(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> 
             parser.addini(name, "of a conftest, which is loaded on the far side", default=None)
 
 
-def _forget_options(parser: pytest.Parser, args: list[str]) -> None:
-    """Take unknown options away, each with its value where that is a word of its own.
+def _forget_options(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
+    """Take unknown options away, each with its values where these are words of their own.
 
     Pytest 8 gives what stands behind them as unknown, too, which may be paths and ids.
+
+    :raises pytest.UsageError: where nobody here can say whether a path is such a value.
     """
     try:
         _known, unknown = parser.parse_known_and_unknown_args(args)
     except pytest.UsageError:
         return  # pytest's own parsing will say what is wrong
+    there: dict[str, int | None] | None = None
     for word in unknown:
         if word not in args or not word.startswith("-") or word == "--":
             continue
         place = args.index(word)
         del args[place]
-        if "=" not in word and place < len(args) and _is_value(args[place]):
-            del args[place]
+        if "=" not in word and place < len(args) and not args[place].startswith("-"):
+            if there is None:
+                there = addoptions.widths(_conftests(config, args))
+            del args[place : place + _values_of(word, args[place:], there.get(word))]
 
 
-def _is_value(word: str) -> bool:
-    """Say whether a word behind an option belongs to it: it is neither an option nor a path.
+def _values_of(option: str, behind: list[str], width: int | None) -> int:
+    """Say how many words behind an option belong to it.
 
     A mistyped path of another look is taken for a value, and refused by the far side, which knows.
+
+    :param width: as the sources of conftests say it; ``None`` where they don't.
+    :raises pytest.UsageError: where the next is a path and nobody can say whether it does.
     """
-    return not (word.startswith("-") or is_path(word) or "::" in word or word.endswith(".py"))
+    if width is None and _is_argument(behind[0]):
+        raise pytest.UsageError(
+            f"{option} {behind[0]}: with remotegpu_conftest = far nobody knows here whether "
+            f"{behind[0]!r} is the value of {option} or is to be collected; write "
+            f"{option}={behind[0]}, or the path before {option}"
+        )
+    taken = itertools.takewhile(lambda each: not each.startswith("-"), behind)
+    return len(list(itertools.islice(taken, 1 if width is None else width)))
+
+
+def _conftests(config: pytest.Config, args: Iterable[str]) -> list[Path]:
+    """Give the conftests that may add options: those of the folders of all that is a path."""
+    here = config.invocation_params.dir
+    given = [arg.partition("::")[0] for arg in args if is_path(arg)]
+    places = [here, config.rootpath, *(here / text for text in given)]
+    places += [config.rootpath / str(text) for text in config.getini("testpaths")]
+    folders = dict.fromkeys(folder for place in places for folder in (place, *place.parents))
+    beside = [path for folder in dict.fromkeys(places) for path in folder.glob("test*/conftest.py")]
+    return [*(folder / "conftest.py" for folder in folders), *beside]
+
+
+def _is_argument(word: str) -> bool:
+    """Say whether a word looks as if it were to be collected."""
+    return not word.startswith("-") and (is_path(word) or "::" in word or word.endswith(".py"))
 
 
 def is_path(argument: str) -> bool:

@@ -33,6 +33,7 @@ from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gathering import Gathering
 from pytest_remotegpu.gpu import Shape
+from pytest_remotegpu.grown import LackError
 from pytest_remotegpu.inplace import artifacts_root, has_run, holds_context, require_gpu
 from pytest_remotegpu.outputs import clear
 from pytest_remotegpu.recalling import Recall
@@ -111,7 +112,7 @@ class Control:
         self._early_warnings: list[Any] = []
         self._began = time.monotonic()
         self._collected = (self._began, self._began)
-        self._running = False
+        self._running = self._ended = False
         self._speaks = True
         far = settings.collect_far and backend is not None
         self._fitting = selection.Fitting(backend, config) if isinstance(backend, Checks) else None
@@ -125,13 +126,15 @@ class Control:
                 self._fitting,
                 self._forecast_of,
                 Recall(config, settings, backend, self._shipping),
+                self._shipping,
             )
         self.shapes: list[Shape | None] = []
 
     @property
     def summary(self) -> RunSummary | None:
         """What there is to say of the far side, once there is one."""
-        return None if self._far is None or not self._running else self._far.summary
+        shown = self._running or self._ended
+        return self._far.summary if self._far is not None and shown else None
 
     def pytest_report_header(self) -> list[str] | None:
         """Name the far side."""
@@ -154,6 +157,11 @@ class Control:
             self._gathering.begin(session)
         try:
             return (yield)
+        except LackError as lack:
+            refusal = pytest.UsageError(f"{lack.where(self._config.rootpath)}\n{lack}".strip())
+            if self._gathering is not None:
+                self._gathering.refusal = refusal
+            raise refusal from None
         finally:
             self._collected = (start, time.monotonic())
 
@@ -379,11 +387,26 @@ class Control:
             return
         self._far.summary.unmet = self._far.failures.unmet()
         if not self._running:
+            self._end_collectors(session)
             return
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self._far.summary.status
         self._far.replayer.write_commit()
         self._far.replayer.write_costs()
+
+    def _end_collectors(self, session: pytest.Session) -> None:
+        """End workers that have collected for a session that runs no test on them.
+
+        What there is to say of them is shown where something has failed, or where they are rented.
+        """
+        far = self._far
+        if far is None or far.controller is None:
+            return
+        far.close()
+        failed = bool(session.testsfailed) and not self._runs_nothing
+        noted = bool(far.summary.all_notes() or far.summary.causes)
+        paid = isinstance(self._backend, Prices) and bool(far.controller.workers)
+        self._ended = (failed and noted) or paid
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Remember this side's own warnings, which the far side would repeat."""
@@ -406,7 +429,7 @@ class Control:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the closing sections."""
-        if self._far is not None and self._running:
+        if self._far is not None and self.summary is not None:
             show_summary(terminalreporter, self._settings, self._far.summary)
         elif self._far is not None and self._far.summary.unmet is not None:
             terminalreporter.line(f"remote: {self._far.summary.unmet.words()}")

@@ -61,13 +61,15 @@ class Notice(Struct, frozen=True):
 class Said(Struct, frozen=True):
     """What has come from one worker: its hello, events, a notice, or the end of its stream.
 
-    :ivar at: when it was read, by the monotonic clock.
+    :ivar at: when it was read, by the monotonic clock. :ivar told: whether ``--remote-debug`` has
+        shown it: what a worker says while it collects is taken in again by whoever runs its tests.
     """
 
     worker: Worker
     what: Hello | list[Event] | Notice | Lost
     size: int = 0
     at: float = field(default_factory=time.monotonic)
+    told: bool = False
 
 
 class Worker:
@@ -234,6 +236,12 @@ class Controller:
         :param said: what it has said that concerns whoever is given it.
         """
         self._spare[worker.shape] = (worker, said)
+
+    def dismiss(self) -> None:
+        """End the workers that are kept and that nobody has asked for."""
+        for worker, _said in self._spare.values():
+            worker.send(orders.Finish())
+        self._spare.clear()
 
     def _read(self, worker: Worker) -> None:
         """The reader thread: put everything on the queue, and at last how it ended."""

@@ -248,12 +248,14 @@ class Node(Control):
         return json.dumps(words)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:  # type: ignore[override]
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hand the hub what it can't know otherwise."""
         if self._far is None:
             return
         self._far.summary.unmet = self._far.failures.unmet()
-        if not self._far.lanes and self._far.summary.unmet is None:
+        if not self._far.lanes:
+            self._end_collectors(session)
+        if not (self._far.lanes or self._ended) and self._far.summary.unmet is None:
             return
         count_files(self._config, self._far.summary)
         unknown = self._far.replayer.unknown or []

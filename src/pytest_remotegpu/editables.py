@@ -22,7 +22,7 @@ from typing import Any, Final
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["BROKEN", "Install", "find", "is_installed", "needed", "requires"]
+__all__ = ["BROKEN", "Install", "find", "is_installed", "needed", "outside", "requires"]
 
 BROKEN: Final = (OSError, ValueError, TypeError, AttributeError, LookupError)
 """What reading metadata that are not as they should be may come to."""
@@ -115,7 +115,7 @@ def _names(requirements: Iterable[str] | None) -> Iterator[str]:
 # ---------------------------------------------------------------- what is needed
 
 
-def _outside(installs: Iterable[Install], root: Path) -> list[Install]:
+def outside(installs: Iterable[Install], root: Path) -> list[Install]:
     """Pick those whose sources are not in the project."""
     return [
         each
@@ -140,7 +140,7 @@ def needed(
     :param requires: gives the requirements of an installed package; asked only where that may tell
         more.
     """
-    candidates = _outside(installs, root)
+    candidates = outside(installs, root)
     if not candidates:
         return []
     inside = f"{root}{os.sep}"

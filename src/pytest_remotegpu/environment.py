@@ -13,6 +13,7 @@ from typing import Final
 
 __all__ = [
     "ALWAYS",
+    "built",
     "child_path",
     "inside",
     "interpreter_options",
@@ -120,6 +121,18 @@ def redirected(finders: Iterable[object], modules: Mapping[str, object]) -> dict
                     }
                 )
     return found
+
+
+def built(finders: Iterable[object]) -> dict[str, str]:
+    """Give the files by name of modules that the import hooks of scikit-build-core have built."""
+    tables = (getattr(finder, "known_wheel_files", None) for finder in finders)
+    return {
+        str(name): str(file)
+        for table in tables
+        if isinstance(table, Mapping)
+        for name, file in table.items()
+        if isinstance(file, str | Path)
+    }
 
 
 def sources(table: Mapping[str, str], root: Path) -> tuple[list[str], list[str]]:

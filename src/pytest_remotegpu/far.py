@@ -201,8 +201,9 @@ class FarSide:
         )
         for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
             self.summary.note(note)
+        what = f"{len(tests)} tests" if files is None else "collection"
         command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
-        self._debug(f"{worker.name}: {len(tests)} tests on {worker.shape}: {command}")
+        self._debug(f"{worker.name}: {what} on {worker.shape}: {command}")
         self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
         return order
 
@@ -381,7 +382,7 @@ class FarSide:
         assert self.controller is not None
         own = self.backend.run_limit if isinstance(self.backend, Tells) else 0.0
         seconds = self._settings.run_timeout or own
-        clock = self._clock = RunLimit(self.controller, seconds, self.spending.gone)
+        clock = self._clock = RunLimit(self.controller, seconds, lambda: self.spending.gone)
         self._limit = clock.text
         self.spending.watch(self.controller, lambda late: clock.end(self.spending.text, late))
 
@@ -422,6 +423,8 @@ class FarSide:
         self._ends = True
         for lane in self.lanes.values():
             lane.finish()
+        if self.controller is not None:
+            self.controller.dismiss()
         if self._await_ends(began + CLOSING, everybody=True):
             return
         leaving = (lane.worker for lane in self._each_lane() if lane.leaves)

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import importlib.machinery
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from pytest_remotegpu import environment, missing, snapshot, trees
+from pytest_remotegpu.classify.needing import Needing
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.protocol import orders
 
 if TYPE_CHECKING:  # not loaded where no files are sent
     from pytest_remotegpu.editables import Install
 
-__all__ = ["Further", "sendable"]
+__all__ = ["Further", "imported_there", "sendable"]
 
 SUFFIXES: Final = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 
@@ -135,6 +136,38 @@ class Further:
         for part in self.parts:
             if part.revision is not None:
                 part.revision.close()
+
+
+def imported_there(
+    tests: Iterable[Path],
+    root: Path,
+    folders: Sequence[Path],
+    installs: Sequence[Install],
+    path: Iterable[str],
+    served: Mapping[str, str],
+) -> dict[str, str]:
+    """Give the modules of editable installs that test files import, by their source: name and file.
+
+    This side imports none of these files. Compiled modules beside those that are imported count.
+
+    :param folders: where modules of the project are looked for. :param path: the import path.
+    """
+    entries = list(path)
+    places: list[Path] = []
+    for install in installs:
+        places += map(Path, environment.inside(entries, install.folder))
+        places += map(Path, environment.sources(served, install.folder)[0])
+    needing = Needing("", root, [*folders, *places])
+    reached = dict.fromkeys(file for test in tests for file in needing.loaded_by(test))
+    found: dict[str, str] = {}
+    for file in reached:
+        place = next((place for place in places if file.is_relative_to(place)), None)
+        if place is not None:
+            beside = (other for other in file.parent.iterdir() if other.name.endswith(SUFFIXES))
+            for each in (file, *beside):
+                parts = each.relative_to(place).parts
+                found[".".join([*parts[:-1], each.name.partition(".")[0]])] = str(each)
+    return found
 
 
 def sendable(

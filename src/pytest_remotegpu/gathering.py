@@ -26,7 +26,8 @@ from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, ite
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.recalling import Recall
-from pytest_remotegpu.selection import Fitting, runs_nothing, shape_of
+from pytest_remotegpu.selection import Fitting, is_marked, runs_nothing
+from pytest_remotegpu.shipping import Shipping
 
 __all__ = ["Gathering"]
 
@@ -43,6 +44,7 @@ class Gathering:
     :param forecast: called with how many workers of each shape there will be, before there are any;
         raises a usage error where that may cost too much.
     :param recall: knows what was collected earlier.
+    :param shipping: is told which files are not imported here.
     :ivar refusal: why pytest can't go on.
     :ivar recalled: files whose tests are shown as they were collected last, and when that was.
     :ivar unseen: files that only a machine could collect that is not rented for this, and why.
@@ -56,6 +58,7 @@ class Gathering:
         fitting: Fitting | None,
         forecast: Callable[[Mapping[Shape, int]], object],
         recall: Recall,
+        shipping: Shipping,
     ) -> None:
         self._config = config
         self._settings = settings
@@ -63,6 +66,7 @@ class Gathering:
         self._fitting = fitting
         self._forecast = forecast
         self._recall = recall
+        self._shipping = shipping
         self._collectors: Collectors | None = None
         self._files: dict[Path, Gatherer] = {}
         self._nowhere: dict[Path, str] = {}
@@ -88,23 +92,55 @@ class Gathering:
             self.refusal = pytest.UsageError(str(error))
 
     def _begin(self) -> None:
-        self._candidates = Candidates(self._config, self._settings)
-        found = self._candidates.find()
+        found = self._find()
+        if self._spares:
+            found = {path: each for path, each in found.items() if self._candidates.is_named(path)}
         if not found:
             return
         if not self._may_rent:
             for path, shapes in found.items():
                 self._look_up(path, self._collector_of(path, shapes))
             return
+        self._far_side(self._session).opened()  # which lists the files that are sent
+        self._nowhere = {path: why for path in found if (why := self._why_not_sent(path))}
         groups: dict[Shape, list[Path]] = defaultdict(list)
         for path, shapes in found.items():
+            if path in self._nowhere:
+                continue
             groups[self._collector_of(path, shapes)].append(path)
         self._forecast(dict.fromkeys(groups, 1))
         for shape, paths in groups.items():
             try:
                 self._open(shape, paths)
             except FarSideError as error:
+                self._far_side(self._session).summary.fail(str(error))
                 self._nowhere.update(dict.fromkeys(paths, str(error)))
+
+    @property
+    def _spares(self) -> bool:
+        """Whether what can be imported here is: each process would rent a machine to collect.
+
+        So it is with pytest-xdist, unless the user has asked for it; most get few of the tests.
+        """
+        settings = self._settings
+        asked = any(
+            each.name == "collect" and each.origin != "default" for each in settings.origins
+        )
+        rents = isinstance(self._far_side(self._session).backend, Prices)
+        return rents and bool(self._shipping.sender.worker) and not asked
+
+    def _why_not_sent(self, path: Path) -> str:
+        """Say why a file did not travel; empty where it did, or where nothing has to."""
+        why, root = self._shipping.failures.why_left_out, self._config.rootpath
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+        return (why and why(name)) or ""
+
+    def _find(self) -> dict[Path, frozenset[Shape]]:
+        """Find the files of the far side, and tell what may be imported there alone."""
+        self._candidates = Candidates(self._config, self._settings)
+        found = self._candidates.find()
+        self._shipping.unimported += [*found, *self._candidates.unsure]
+        return found
 
     @property
     def _may_rent(self) -> bool:
@@ -228,14 +264,14 @@ class Gathering:
     ) -> pytest.CollectReport:
         """Have the far side collect a file; keep what was said here, where it has no mark there."""
         try:
-            shape = self._collector_of(collector.path, ())
-            gatherer = self._open(shape, [collector.path])
+            seen = self._candidates.shapes_of(collector.path) or ()
+            gatherer = self._open(self._collector_of(collector.path, seen), [collector.path])
         except RemoteGpuError as error:
             raise pytest.UsageError(str(error)) from None
         file = self._file(collector, 0)
         self._grow(file)
         self._far_collectors().let_go(gatherer)
-        marked = any(shape_of(item, self._settings.aliases) for item in items_of(file))
+        marked = any(is_marked(item, self._settings.aliases) for item in items_of(file))
         if file.outcome is None and (marked or self._settings.ship_all):
             return pytest.CollectReport(report.nodeid, "passed", None, list(file.children))
         self._files.pop(collector.path, None)
@@ -276,7 +312,8 @@ class Gathering:
         tree = self._far_collectors().tree(gatherer, *key)
         if tree is None:
             why = gatherer.why_not(path, self._far_side(self._session).backend.name)
-            file.outcome = nodes.Outcome("failed", to_text(why))
+            reasons = filter(None, (why, self._why_not_sent(file.path)))
+            file.outcome = nodes.Outcome("failed", to_text("\n".join(reasons)))
         else:
             try:
                 self._keep(key, grow(file, self._merged(key, tree)))
@@ -298,7 +335,7 @@ class Gathering:
         """Say of files that an error misses, and that are here, why they did not travel."""
         assert file.outcome is not None
         text = from_text(file.outcome.text)
-        why = self._far_side(self._session).explain(text)
+        why = [line for line in self._far_side(self._session).explain(text) if line not in text]
         if why:
             outcome = file.outcome
             text = "\n".join([text, *why])
@@ -314,7 +351,7 @@ class Gathering:
         wanted = [
             item
             for item in session.items
-            if isinstance(item, FarItem) and shape_of(item, aliases) is None
+            if isinstance(item, FarItem) and not is_marked(item, aliases)
         ]
         found: dict[tuple[Path, int], Any] = {}
         before: Counter[str] = Counter()
@@ -325,6 +362,10 @@ class Gathering:
             if key not in found:
                 found[key] = self._collect_here(item)
             replaced[item] = _real(item, found[key])
+        for other in session.items:
+            here = found.get((other.path, 0))
+            if isinstance(other, FarItem) and isinstance(here, dict):
+                other.near = here.get(other.nodeid)
         session.items[:] = [replaced.get(item, item) for item in session.items]
 
     def _collect_here(self, item: FarItem) -> Any:

@@ -6,6 +6,7 @@ there is no Python object behind any. Knows no worker and no wire beyond the dat
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,21 +19,46 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["Absent", "FarClass", "FarError", "FarFile", "FarItem", "grow", "report_of"]
+__all__ = [
+    "Absent",
+    "FarClass",
+    "FarError",
+    "FarFile",
+    "FarItem",
+    "LackError",
+    "grow",
+    "report_of",
+]
 
 WAY_OUT: Final = (
-    "was collected on the far side (remotegpu_collect = far), so there is no Python object of it "
-    "here; hooks that need one can work with remotegpu_collect = here"
+    "was collected on the far side, so there is no Python object of it here; hooks that need one "
+    "can work with remotegpu_collect = here"
 )
 EVALUATED: Final = "filterwarnings"
 """A mark whose arguments pytest would act upon while it shows a test that ran elsewhere."""
+
+
+class LackError(AttributeError):
+    """A Python object was asked for that only the far side has."""
+
+    def where(self, root: Path) -> str:
+        """Say who has asked for it.
+
+        :param root: the folder that paths are seen from.
+        """
+        frames = [f for f in traceback.extract_tb(self.__traceback__) if f.filename != __file__]
+        if not frames:
+            return ""
+        last, path = frames[-1], Path(frames[-1].filename)
+        shown = path.relative_to(root) if path.is_relative_to(root) else path
+        return f"{shown}:{last.lineno}: {last.name} asks for it"
 
 
 class _Objectless:
     """Mixed into nodes: what a Python object would be needed for is not there, and says why."""
 
     def _lack(self, name: str) -> NoReturn:
-        raise AttributeError(f"no {name!r}: {getattr(self, 'nodeid', '')} {WAY_OUT}")
+        raise LackError(f"no {name!r}: {getattr(self, 'nodeid', '')} {WAY_OUT}")
 
     @property
     def obj(self) -> Any:
@@ -136,6 +162,7 @@ class FarItem(_Objectless, pytest.Item):
         hooks here may change. :ivar told: how many marks came with it;
         hooks here may have added others. :ivar cls: an empty class of the name of its own, by which
         pytest tells apart the tests of one and another; ``None`` where it is in none.
+    :ivar near: the same test as it was collected here, where others of its file run here.
     """
 
     kind = "Function"
@@ -143,6 +170,12 @@ class FarItem(_Objectless, pytest.Item):
     told = 0
     told_name = ""
     place: tuple[str, int | None, str] = ("", None, "")
+    near: pytest.Item | None = None
+
+    def listchain(self) -> list[Any]:
+        """Give what it is in: those nodes whose fixtures tests here have, for pytest to keep."""
+        chain: list[Any] = super().listchain()
+        return chain if self.near is None else [*self.near.listchain()[:-1], self]
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Give its place, as it was told."""

@@ -6,7 +6,9 @@ and imports none of what it names; knows no far side and no pytest.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.machinery
 import importlib.metadata
 import os
 import re
@@ -19,7 +21,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from pytest_remotegpu import missing
+from pytest_remotegpu import environment, missing
 
 __all__ = [
     "There",
@@ -187,8 +189,12 @@ def _distributions() -> Mapping[str, list[str]]:
 
 
 def outside(module: str, root: Path) -> str:
-    """Say of a module of this process that it doesn't lie in the project, nor is installed."""
-    file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
+    """Say of a module that this process has that it doesn't lie in the project, nor is installed.
+
+    One that it has not imported, since the far side collects, is looked for and not imported.
+    """
+    top = module.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None) or _place(top)
     file = os.path.normpath(file) if file else ""
     installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
     if not file or installed or Path(file).is_relative_to(root) or _is_pythons(file):
@@ -197,6 +203,16 @@ def outside(module: str, root: Path) -> str:
         f"module {module!r} was not sent: it is imported here from {file!r}, outside the"
         f" project root {str(root)!r}; install it on the far side"
     )
+
+
+def _place(name: str) -> str:
+    """Give the file from which a module would be imported here; empty where there is none."""
+    if served := environment.redirected(sys.meta_path, sys.modules).get(name):
+        return served
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        spec = importlib.machinery.PathFinder.find_spec(name)
+        return str(spec.origin) if spec is not None and spec.has_location else ""
+    return ""
 
 
 def _is_pythons(file: str) -> bool:

@@ -129,7 +129,7 @@ class News:
             self._live.end(said.worker.name)
             self._incoming.end(said.worker.name)
         self._timeline.take(said)
-        self._tell(said)
+        self.tell(said)
         if lane is None:
             return
         if isinstance(said.what, Lost) and said.what.reason:
@@ -168,10 +168,12 @@ class News:
         if backend.ships_tree:
             self._summary.note(software.differences(software.installed(), what.extra))
 
-    def _tell(self, said: Said) -> None:
-        """Write the timeline that ``--remote-debug`` asks for: what ends a phase there."""
+    def tell(self, said: Said) -> None:
+        """Write the timeline that ``--remote-debug`` asks for, once: what ends a phase there."""
         told: list[Any]
-        if isinstance(said.what, list):
+        if said.told:
+            told = []
+        elif isinstance(said.what, list):
             told = [event for event in said.what if isinstance(event, MILESTONES)]
         else:
             told = [said.what]

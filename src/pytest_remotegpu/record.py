@@ -110,7 +110,7 @@ def document(
     files: dict[str, list[str]] = {}
     for name in summary.artifact_names:
         files.setdefault(name.partition("/")[0], []).append(name)
-    shapes = sorted(summary.shapes.values(), key=lambda part: part.shape)
+    shapes = sorted([*summary.shapes.values(), *_beside(summary)], key=lambda part: part.shape)
     phases = _phases(summary)
     return {
         "format": FORMAT,
@@ -133,6 +133,12 @@ def document(
         "notes": summary.all_notes(),
         **summary.more,
     }
+
+
+def _beside(summary: RunSummary) -> list[ShapeSummary]:
+    """Give the shapes on which nothing has run: their workers have collected."""
+    counts = Counter(worker.shape for worker in summary.workers)
+    return [ShapeSummary(shape, n) for shape, n in counts.items() if shape not in summary.shapes]
 
 
 def _left(summary: RunSummary) -> list[dict[str, Any]] | None:

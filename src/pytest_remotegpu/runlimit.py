@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from pytest_remotegpu.controller import Controller, Worker
@@ -20,16 +21,21 @@ CUT: Final = LAST_LOOK + 1.2
 """Seconds after a limit at which every worker is ended, whatever this process is at."""
 SOON: Final = 0.1
 """Seconds between two looks whether the clock has to begin."""
+LOOK: Final = 1.0
+"""Seconds between two looks at what is left."""
 NEVER: Final = float("inf")
 
 
 class RunLimit:
     """Ends the workers of a controller at the limit.
 
-    :param seconds: the limit; 0 for none. :param gone: how many of these are gone already.
+    :param seconds: the limit; 0 for none. :param gone: says how many of these were gone before the
+        first worker; a process in the place of a dead one learns that once it has collected.
     """
 
-    def __init__(self, controller: Controller, seconds: float, gone: float = 0.0) -> None:
+    def __init__(
+        self, controller: Controller, seconds: float, gone: Callable[[], float] = float
+    ) -> None:
         self._controller = controller
         self._seconds = seconds
         self._gone = gone
@@ -49,10 +55,11 @@ class RunLimit:
         """When it is reached, by the monotonic clock; infinite where that is not known yet."""
         if not self._seconds:
             return NEVER
-        if self._gone >= self._seconds:
+        gone = self._gone()
+        if gone >= self._seconds:
             return self._made
         began = self._controller.began()
-        return NEVER if began is None else began + self._seconds - self._gone
+        return NEVER if began is None else began + self._seconds - gone
 
     @property
     def late(self) -> list[str]:
@@ -60,11 +67,11 @@ class RunLimit:
         return [f"{worker.name} has not ended, although {worker.limit}" for worker in self._cut]
 
     def _mind(self) -> None:
-        while (deadline := self.deadline) == NEVER:
-            if self._closed.wait(SOON):
-                return
         for after in (0.0, CUT):
-            if self._closed.wait(max(deadline + after - time.monotonic(), 0.0)):
+            while (left := self.deadline + after - time.monotonic()) > 0:
+                if self._closed.wait(SOON if left == NEVER else min(left, LOOK)):
+                    return
+            if self._closed.is_set():
                 return
             self.end(self.text, after)
 

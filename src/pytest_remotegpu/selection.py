@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # not loaded where nothing is shipped
 __all__ = [
     "Fitting",
     "Rules",
+    "is_marked",
     "near_misses",
     "own_marker",
     "rules_of",
@@ -79,6 +80,14 @@ def shape_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> Sha
     """
     marks = _marks_of(item, aliases)
     return gpu.merge_marks(marks) if marks else None
+
+
+def is_marked(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Say whether a test has the mark, be it ill-formed: :func:`shapes_of` says so then."""
+    try:
+        return bool(_marks_of(item, aliases))
+    except MarkerError:
+        return True
 
 
 class Rules(NamedTuple):

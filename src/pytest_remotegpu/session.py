@@ -63,8 +63,9 @@ class RemoteSession:
         """Say how many more failures this session takes; ``None`` for any number."""
         option = self._config.option
         maxfail = getattr(option, "maxfail", 0) or 0
-        if not maxfail and getattr(option, "stepwise", False):
-            maxfail = 2 if getattr(option, "stepwise_skip", False) else 1
+        if getattr(option, "stepwise", False):
+            own = 2 if getattr(option, "stepwise_skip", False) else 1
+            maxfail = min(maxfail or own, own)
         return max(maxfail - self._session.testsfailed, 1) if maxfail else None
 
     # one after the other

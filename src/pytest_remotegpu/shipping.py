@@ -26,13 +26,14 @@ from pytest_remotegpu import (
     snapshot,
     trees,
 )
+from pytest_remotegpu.candidates import folders_of
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Worker
 from pytest_remotegpu.editors import REPORTERS, asks_comparisons
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.explaining import Explaining
-from pytest_remotegpu.further import Further, sendable
+from pytest_remotegpu.further import Further, imported_there, sendable
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.trees import Sent
@@ -102,6 +103,7 @@ class Shipping:
     :param ships_tree: whether the project's files travel.
     :param names_cards: whether the far side is to look for the types that marks name.
     :ivar failures: explains those of the far side.
+    :ivar unimported: test files that this side leaves to that one to import.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Shipping:
         self.sender = sender
         self.snapshot: snapshot.Snapshot | None = None
         self.further = Further()
+        self.unimported: list[Path] = []
         self._revision: trees.Revision | None = None
         self._asked: snapshot.Asked | None = None
         self._parsed = {
@@ -178,6 +181,10 @@ class Shipping:
             if isinstance(file := getattr(module, "__dict__", {}).get("__file__"), str)
         }
         served = environment.redirected(sys.meta_path, sys.modules)
+        if self.unimported and (outside := editables.outside(installed, root)):
+            folders, now = folders_of(self._config), [*path, *sys.path]
+            there = imported_there(self.unimported, root, folders, outside, now, served)
+            modules = environment.built(sys.meta_path) | there | modules
         found = editables.needed(installed, root, modules.values(), editables.requires)
         sent, notes = sendable(found, root, path, served, modules)
         self.notes += notes

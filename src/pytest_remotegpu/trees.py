@@ -87,7 +87,7 @@ class Revision:
             return None
         there = self._there / here.relative_to(self._root)
         if os.path.lexists(there):
-            return self._taken.why_left_out(str(there))
+            return self._taken.why_left_out(str(there.relative_to(self._there)))
         return f"{path!r} was not sent: --remote-rev={self._ref} sends what that commit has"
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from xml.etree import ElementTree as ET
 
@@ -9,7 +10,8 @@ import pytest
 
 from session.running import CPU, run, said
 
-FAR = (CPU, "-o", "remotegpu_collect=far")
+FAR = (CPU,)  # it is the default
+HERE = ("-o", "remotegpu_collect=here")
 GUARD = """
     import os, sys
 
@@ -269,16 +271,30 @@ def test_named_files_are_collected_there(pytester: pytest.Pytester) -> None:
     run(pytester, *FAR, "-o", "remotegpu_files=test_f*.py").assert_outcomes(passed=1)
 
 
-def test_a_hook_that_needs_an_object_is_told_so(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest("""
-        def pytest_collection_modifyitems(items):
-            print("DOC", [item.obj.__doc__ for item in items])
+@pytest.mark.parametrize("more", [(), ("-n1",)], ids=str)
+@pytest.mark.parametrize(
+    "hook", ["pytest_collection_modifyitems(items)", "pytest_itemcollected(item)"]
+)
+def test_a_hook_that_needs_an_object_is_told_so(
+    pytester: pytest.Pytester, hook: str, more: tuple[str, ...]
+) -> None:
+    if more:
+        pytest.importorskip("xdist")
+    pytester.makeconftest(f"""
+        import os
+
+        def {hook}:
+            for each in {"items" if "items" in hook else "[item]"}:
+                print("DOC", each.obj.__doc__)
     """)
     pytester.makepyfile(test_far="import pytest\n@pytest.mark.gpu\ndef test(): pass")
-    result = pytester.runpytest_subprocess(*FAR)
-    text = result.stdout.str() + result.stderr.str()
+    result = run(pytester, *FAR, *more)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = said(result)
+    assert f"conftest.py:5: {hook.partition('(')[0]} asks for it" in text
     assert "no 'obj': test_far.py::test was collected on the far side" in text
     assert "remotegpu_collect = here" in text
+    run(pytester, *FAR, *HERE, *more).assert_outcomes(passed=1)
 
 
 def test_what_is_gone_there_is_an_error(pytester: pytest.Pytester) -> None:
@@ -509,3 +525,22 @@ def test_who_collects_a_file_anew_while_tests_run_gets_what_it_gave(
         def test_two(): pass
     """)
     run(pytester, CPU, "-o", "remotegpu_collect=far").assert_outcomes(passed=2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.parametrize("more", [(), ("-o", "remotegpu_conftest=far"), HERE], ids=" ".join)
+def test_a_name_that_is_not_utf_8(
+    pytester: pytest.Pytester, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pytest itself can't write such a name into its cache."""
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8:backslashreplace")  # pytester reads UTF-8 only
+    name = os.fsdecode(b"test_\xff.py")
+    (pytester.path / name).write_text("import pytest\n@pytest.mark.gpu\ndef test_a(): pass\n")
+    for arguments in ((), (name,)):
+        result = run(pytester, CPU, "-p", "no:cacheprovider", *more, *arguments)
+        result.assert_outcomes(passed=1)
+    there = ("--remote=command:env PYTEST_REMOTEGPU_PRETEND_GPUS=1", "-p", "no:cacheprovider")
+    result = run(pytester, *there, "-o", f"remotegpu_python={sys.executable}", *more)
+    assert result.ret in (2, 4)
+    why = "file or directory not found: " if more == HERE else "has a name, or links to one, that"
+    assert why in said(result)

@@ -262,3 +262,71 @@ def test_their_ini_options_are_no_unknown_ones(pytester: pytest.Pytester, name: 
     result = run(pytester, *FAR, "-W", "error")
     result.assert_outcomes(passed=1)
     assert "Unknown config option" not in said(result)
+
+
+def test_a_file_that_git_ignores_is_no_missing_one(pytester: pytest.Pytester) -> None:
+    """The far side has not got it, so nobody would miss its tests."""
+    there = "--remote=command:env -u PYTHONPATH PYTEST_REMOTEGPU_PRETEND_GPUS=2"
+    options = (there, *FAR[1:], "-o", f"remotegpu_python={sys.executable}")
+    pytester.run("git", "init", "-q", ".")
+    (pytester.path / ".gitignore").write_text("test_made.py\n")
+    pytester.makepyfile(test_made="def test_one(): pass", test_kept="def test_two(): pass")
+    pytester.makeconftest("")
+    result = run(pytester, *options)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.assert_outcomes(errors=1)
+    text = said(result)
+    assert "'test_made.py' was not sent: git ignores it; to send it, add 'test_made.py' to" in text
+    assert "or leave it out: --ignore=test_made.py" in text
+    run(pytester, *options, "--ignore=test_made.py").assert_outcomes(passed=1)
+    run(pytester, *options, "-o", "remotegpu_include=test_made.py").assert_outcomes(passed=2)
+
+
+WIDTHS = """
+    import argparse
+
+    def pytest_addoption(parser):
+        group = parser.getgroup("ours")
+        group.addoption("--data", type=str, default="none")
+        group.addoption("--quick", "--quicker", action="store_true")
+        group.addoption("--pair", nargs=2)
+        group.addoption("--fine", action=argparse.BooleanOptionalAction)
+        for name in ("--hid", "--den"):
+            group.addoption(name, default="none")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "data"),
+    [
+        (["--data", "./data"], "./data"),
+        (["--data", "data/values.json"], "data/values.json"),
+        (["--quick", "checks", "--data", "./data"], "./data"),
+        (["--data=./data", "--quicker", "checks/test_it.py::test_one"], "./data"),
+        (["--pair", "data", "none-such", "--fine", "checks"], "none"),
+        (["checks", "--hid", "x"], "none"),
+        (["--hid=data", "checks"], "none"),
+    ],
+    ids=" ".join,
+)
+def test_a_value_that_is_a_path_as_well(
+    pytester: pytest.Pytester, arguments: list[str], data: str
+) -> None:
+    """The source of the conftest says which options have a value."""
+    pytester.makeconftest(WIDTHS)
+    (pytester.mkdir("data") / "values.json").touch()
+    (pytester.mkdir("checks") / "test_it.py").write_text(
+        f"def test_one(pytestconfig): assert pytestconfig.getoption('data') == {data!r}\n"
+    )
+    run(pytester, *FAR, *arguments).assert_outcomes(passed=1)
+
+
+def test_where_nobody_knows_whether_it_is_a_value(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(WIDTHS)
+    pytester.mkdir("data")
+    pytester.makepyfile("def test_one(): pass")
+    result = run(pytester, *FAR, "--hid", "data")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = said(result)
+    assert "nobody knows here whether 'data' is the value of --hid or is to be collected" in text
+    assert "write --hid=data, or the path before --hid" in text

@@ -333,7 +333,7 @@ def test_processes_of_one_session(cards: int, pytester: pytest.Pytester, host: H
 
 
 def test_a_context_of_this_side_is_noticed(pytester: pytest.Pytester, host: Host) -> None:
-    """A module that uses CUDA while it is imported takes memory here, beside the tests."""
+    """A module that uses CUDA while it is imported here takes memory, beside the tests."""
     host.has("NVIDIA H200")
     pytester.makepyfile(
         torch="""
@@ -348,6 +348,6 @@ def test_a_context_of_this_side_is_noticed(pytester: pytest.Pytester, host: Host
             def test_far(): pass
         """,
     )
-    result = run(pytester, LOCAL)
+    result = run(pytester, LOCAL, "-o", "remotegpu_collect=here")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["note: this process has a CUDA context of its own since*"])

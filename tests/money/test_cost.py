@@ -434,11 +434,12 @@ def test_under_xdist_the_costs_of_all_processes_are_one_sum(pytester: pytest.Pyt
     result = run(pytester, CPU, *args)
     result.assert_outcomes(passed=2, failed=1)
     adds_up(costs(pytester.path / "j.xml"), "local")
-    assert "remote: cost: at most $0.614, $6.00 an hour for 360 s and its end" in said(result)
-    assert re.search(r"\ncost: about \S+ \(.*\) of at most \$0\.614, by", said(result))
+    # one for each of the shapes and one that collects, in each process
+    assert "remote: cost: at most $0.818, $8.00 an hour for 360 s and its end" in said(result)
+    assert re.search(r"\ncost: about \S+ \(.*\) of at most \$0\.818, by", said(result))
     refused = run(pytester, CPU, *args, "--remote-max-cost=0.5")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    assert "this run may cost up to $0.614: 4 workers at $6.00 an hour together" in said(refused)
+    assert "this run may cost up to $0.818: 6 workers at $8.00 an hour together" in said(refused)
 
 
 def test_costs_of_a_process_that_was_lost_are_said_to_be_missing(

@@ -9,8 +9,10 @@ import pytest
 
 from .cases import Case
 from .conftest import Lab
+from .legs import FAULT_LEGS, HERE
 from .running import Leg, Observation, Project, Report
 
+VALUE = "test_value_of_the_far_side"
 MOVING = Case("moving", Project("moving", environment={"PYTHONHASHSEED": "random"}))
 
 
@@ -61,12 +63,14 @@ def test_marks_of_rebuilt_items(seen: Observation) -> None:
     assert outcomes == [("1", "passed", "None"), ("2", "skipped", "'known'")] * 2
 
 
+@pytest.mark.parametrize("leg", [HERE], indirect=True, ids=["here"])
 def test_the_far_value_is_shown(seen: Observation) -> None:
     for report in calls(seen, "test_value_of_the_far_side"):
         assert "the value is second" in report.longrepr
         assert "side = 'second'" in report.longrepr
 
 
+@pytest.mark.parametrize("leg", [HERE], indirect=True, ids=["here"])
 def test_lost_items_are_errors_that_say_why(seen: Observation) -> None:
     lost = [item.nodeid for item in seen.session.items if "::test_lost[" in item.nodeid]
     by_id = {r.nodeid: r for r in seen.session.reports if r.outcome == "failed"}
@@ -77,6 +81,17 @@ def test_lost_items_are_errors_that_say_why(seen: Observation) -> None:
         assert "ids=" in by_id[nodeid].longrepr
     assert "test_only_here" in by_id["test_lost.py::test_only_here"].longrepr
     assert seen.status == 1
+
+
+FAR = [leg for leg in FAULT_LEGS if leg != HERE]
+
+
+@pytest.mark.parametrize("leg", FAR, indirect=True, ids=[leg.name for leg in FAR])
+def test_none_is_lost_of_what_its_own_process_has_collected(seen: Observation) -> None:
+    found = {r.nodeid.partition("[")[0]: r.outcome for r in seen.session.reports}
+    assert found["test_lost.py::test_lost"] == "passed"
+    assert found["test_lost.py::test_only_here"] == "passed"
+    assert {"the value is first" in r.longrepr for r in calls(seen, VALUE)} == {True}
 
 
 def test_its_neighbours_run(seen: Observation) -> None:

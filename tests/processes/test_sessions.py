@@ -17,6 +17,9 @@ from session.running import CPU, run, said
 pytest.importorskip("xdist")
 
 SECTION = r"^=+ {} =+$"
+COLLECTS_HERE = ("-o", "remotegpu_collect=here")
+CLOSING = 15.0
+"""Seconds for which the end of a worker is waited for."""
 
 MIXED = {
     "test_a": """
@@ -148,7 +151,7 @@ def test_a_session_comes_to_what_it_comes_to_without_processes(pytester: pytest.
     assert kept == ["left.txt", "too.txt"]
     timeline = text.partition("remote timeline")[2]
     assert re.search(r"^gw0 .* collection here$", timeline, re.MULTILINE)
-    assert re.search(r"^local-gw[01]-1 .* first test$", timeline, re.MULTILINE)
+    assert re.search(r"^local-gw[01]-\d .* first test$", timeline, re.MULTILINE)
     assert re.search(r"^remote debug: \[gw[01]\] \+", text, re.MULTILINE)
 
 
@@ -211,8 +214,8 @@ def test_a_shipped_test_sees_what_a_local_one_of_its_process_sees(
         assert len(seen) == 1, "\n".join(sorted(seen))
         assert f"'PYTEST_XDIST_WORKER': '{worker}'" in seen.pop()
     made = pytester.path.joinpath("made.txt").read_text().split()
-    assert sorted(made) == [
-        "here", "here", "local-gw0-1", "local-gw0-2", "local-gw1-1", "local-gw1-2",
+    assert sorted(made) == [  # the first of each process has collected
+        "here", "here", "local-gw0-2", "local-gw0-3", "local-gw1-2", "local-gw1-3",
     ]  # fmt: skip
 
 
@@ -336,27 +339,34 @@ def test_a_refusal_after_a_test_has_run_is_an_error_of_collection(
         test_a="def test_here(): pass",
         test_b="import pytest\n@pytest.mark.gpu\ndef test_there(): pass\n",
     )
-    result = run(pytester, "-n1", CPU)
+    result = run(pytester, "-n1", CPU, *COLLECTS_HERE)
     text = said(result)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert "1 error during far collection" in text
     assert "RuntimeError: only there" in text
     assert "ERROR at setup of test_there" in text
     assert "cause: " in text
+    result = run(pytester, "-n1", CPU)  # who collects there loads that conftest before any test
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "RuntimeError: only there" in said(result)
 
 
-def test_a_file_that_fails_only_there(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("collects", [(), COLLECTS_HERE], ids=["far", "here"])
+def test_a_file_that_fails_only_there(pytester: pytest.Pytester, collects: tuple[str, ...]) -> None:
+    """As one that fails here: pytest-xdist runs the others; one of its processes gets none."""
     pytester.makepyfile(
         test_a=far_only("raise RuntimeError('only there')") + TWO_FILES["test_a"],
         test_b=TWO_FILES["test_b"],
     )
-    result = run(pytester, "-n2", CPU)
+    result = run(pytester, "-n2", CPU, *collects)
     text = said(result)
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    assert "1 error during far collection" in text
+    far = not collects
+    assert result.ret == (pytest.ExitCode.TESTS_FAILED if far else pytest.ExitCode.INTERRUPTED)
+    assert ("1 error during far collection" in text) == (not far)
     told = text.partition("short test summary info")[0]  # where CI is set, it says all again
     assert told.count("E   RuntimeError: only there") == 1
-    assert re.search(r"1 passed, 2 errors", text)
+    assert re.search("1 passed, 1 error in" if far else "1 passed, 2 errors in", text)
+    assert result.duration < CLOSING, "it waited for a worker that no process needed"
 
 
 def test_the_first_failure_ends_the_session(pytester: pytest.Pytester) -> None:

@@ -120,10 +120,11 @@ def test_a_session_with_what_is_no_address(
     assert service.requests == []
 
 
+@pytest.mark.parametrize("collects", ["far", "here"])
 def test_a_session_with_a_network_that_is_too_slow(
-    pytester: pytest.Pytester, service: LoopbackModal
+    pytester: pytest.Pytester, service: LoopbackModal, collects: str
 ) -> None:
-    """Each test is an error that says so; the session does not hang for longer than that."""
+    """The file, or each test, is an error that says so; the session does not hang for longer."""
     pytester.makepyfile(TEST)
     pytester.makeconftest("""
         from pytest_remotegpu.backends.modal import calling
@@ -131,10 +132,11 @@ def test_a_session_with_a_network_that_is_too_slow(
         calling.SIGNING_IN = 4.0
     """)
     service.faults.slow = {"ClientHello": 60.0}
-    result = run(pytester, T4)
+    result = run(pytester, T4, "-o", f"remotegpu_collect={collects}")
     result.assert_outcomes(errors=1)
-    assert result.ret == 1
+    assert result.ret == (1 if collects == "here" else pytest.ExitCode.INTERRUPTED)
     text = " ".join(said(result).split())
+    assert "cause: Modal does not answer within 4 s; see" in text
     assert "Modal does not answer within 4 s; see https://status.modal.com, and the network" in text
     assert service.containers == []
 

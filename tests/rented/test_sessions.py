@@ -16,6 +16,8 @@ from pytest_remotegpu.backends.modal import container
 from session.running import LONG, Started, run, said, until
 
 T4 = "--remote=modal:T4"
+COLLECTS_HERE = ("-o", "remotegpu_collect=here")
+"""For tests that count containers: else one that has collected is there already, and warm."""
 THREE = """
     import os, pathlib, pytest
 
@@ -66,7 +68,7 @@ def test_shapes_have_containers_of_their_own(
         @pytest.mark.gpu(env={"SPECIAL": "yes"})
         def test_variable(): assert os.environ["SPECIAL"] == "yes"
     """)
-    result = run(pytester, T4)
+    result = run(pytester, T4, *COLLECTS_HERE)
     result.assert_outcomes(passed=3)
     found = sorted(str(container.gpu) for container in service.containers)
     assert found == ["A100-80GB:2", "T4:1", "T4:1"]
@@ -117,7 +119,8 @@ def test_it_says_where_the_service_shows_it(
     """Once for an app, whoever asks for containers of it; not where no header is wanted."""
     modules = {f"test_{letter}": THREE for letter in "ab"}
     pytester.makepyfile(**modules)
-    text = said(run(pytester, T4, "--remote-workers=2", "--remote-json=run.json", *more))
+    options = (*COLLECTS_HERE, "--remote-workers=2", "--remote-json=run.json", *more)
+    text = said(run(pytester, T4, *options))
     apps = {app.id for app in service.world.apps.values() if app.name.startswith("rgpu-")}
     pattern = r"^remote: rgpu-\w+ is shown at https://modal\.com/id/(.*)$"
     lines = re.findall(pattern, text, re.MULTILINE)

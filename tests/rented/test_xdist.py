@@ -93,6 +93,24 @@ def test_as_many_containers_as_processes(pytester: pytest.Pytester, service: Loo
     assert container.definition.autoscaler_settings.max_containers == 9
 
 
+@pytest.mark.parametrize("only", ["both", "there"])
+def test_who_collects(pytester: pytest.Pytester, service: LoopbackModal, only: str) -> None:
+    """No process rents a machine to collect what it can import, unless that is asked for."""
+    pytester.makepyfile(f"""
+        import os, pytest
+
+        if {only == "there"} and "REMOTEGPU_WORKER" not in os.environ:
+            import only_on_the_far_side
+
+        @pytest.mark.gpu
+        def test_one(): pass
+    """)
+    run(pytester, "-n2", T4).assert_outcomes(passed=1)
+    assert len(service.containers) == (1 if only == "both" else 2)
+    run(pytester, "-n2", T4, "-o", "remotegpu_collect=far").assert_outcomes(passed=1)
+    assert len(service.containers) == 2
+
+
 def test_a_container_goes(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     pytester.makepyfile(MIXED)
     service.faults.lose(after=4)

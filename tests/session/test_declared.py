@@ -127,13 +127,14 @@ def test_a_file_that_can_not_be_imported(far: pytest.Pytester, collects: str) ->
     result = run(far, FAR, "-o", f"remotegpu_collect={collects}")
     result.assert_outcomes(errors=1)
     if collects == "far":  # else the far side is not asked
-        assert named(result).startswith(f"remote: {HEAD}first-of-nobody, kept-of-nobody")
+        assert named(result).startswith(f"note: {HEAD}first-of-nobody, kept-of-nobody")
     else:
         assert HEAD not in said(result)
 
 
+@pytest.mark.parametrize("collects", ["far", "here"])
 def test_a_file_that_can_be_imported_here_alone(
-    far: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    far: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, collects: str
 ) -> None:
     site = far.path.parent / f"{far.path.name}-lib" / "site-packages"
     install(site, "First.of_nobody", "brought")
@@ -145,7 +146,7 @@ def test_a_file_that_can_be_imported_here_alone(
         @pytest.mark.gpu
         def test_one(): pass
     """)
-    result = run(far, FAR)
+    result = run(far, FAR, "-o", f"remotegpu_collect={collects}")
     assert named(result).startswith(f"note: {HEAD}first-of-nobody, kept-of-nobody")
 
 

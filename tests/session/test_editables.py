@@ -37,9 +37,29 @@ def test_what_is_imported_travels(around: Around) -> None:
     changed.stdout.fnmatch_lines(["*'changed' == 'third'*"])
 
 
+def test_what_a_library_imports_travels(around: Around) -> None:
+    """This side imports neither; inside a function, and from a conftest, it counts as well."""
+    for name in ("first", "second", "third", "fourth"):
+        folder = around.library(name, inner="import second" if name == "first" else "")
+        around.environment.install(name, folder, entry=folder / "src")
+    around.pytester.makeconftest("def pytest_configure():\n    import fourth\n")
+    around.pytester.makepyfile("""
+        import sys
+        import pytest
+        from first import inner
+
+        @pytest.mark.gpu
+        def test_one():
+            import third
+            assert inner.second.VALUE == "second"
+            assert all("/trees/" in sys.modules[it].__file__ for it in ("first", "third", "fourth"))
+    """)
+    run(around.pytester, FAR).assert_outcomes(passed=1)
+
+
 @pytest.mark.parametrize("how", ["lock", "requirements", "pyproject", "metadata", "nowhere"])
 def test_what_the_project_names_travels(around: Around, how: str) -> None:
-    """Also where nothing imports it here; what an unrelated project has installed does not."""
+    """Also where no source imports it; what an unrelated project has installed does not."""
     root, lib = around.pytester.path, around.library("lib")
     deep = around.library("deep")
     around.environment.install("lib", lib, entry=lib / "src", requires=("deep>=1",))
@@ -59,7 +79,10 @@ def test_what_the_project_names_travels(around: Around, how: str) -> None:
         (root / "pyproject.toml").write_text(text, encoding="utf-8")
     elif how == "metadata":
         around.environment.install("mine", root, requires=("lib",))
-    around.pytester.makepyfile(uses("lib", "deep", here=False))
+    names = ("lib", "deep")
+    hidden = "lib, deep = (__import__(''.join(name)) for name in (['l', 'ib'], ['d', 'eep']))"
+    text = uses(*names, here=False).replace("import lib, deep", hidden)
+    around.pytester.makepyfile(text)
     result = run(around.pytester, FAR)
     result.assert_outcomes(**{"failed" if how == "nowhere" else "passed": 1})
 

@@ -72,19 +72,23 @@ def notes(path: Path, name: str) -> list[tuple[object, ...]]:
     return [tuple(values) for first, *values in found if first == name]
 
 
+@pytest.mark.parametrize("collects", ["far", "here"])
 def test_hooks_are_called_with_what_they_promise(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, collects: str
 ) -> None:
+    """A file that asks for different GPUs is collected by a worker that has none and no tests."""
     trace = tmp_path / "trace"
     for name, value in {"TRACE": str(trace), "FROM_SHELL": "shell", "UNWANTED": "1"}.items():
         monkeypatch.setenv(name, value)
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_it=TESTS)
-    result = pytester.runpytest_inprocess(CPU)
+    result = pytester.runpytest_inprocess(CPU, "-o", f"remotegpu_collect={collects}")
     result.assert_outcomes(passed=3)
     assert notes(trace, "environment") == [("Config", "shell")]
     keys = ["args", "gpus", "ids", "variables"]
+    collecting = [(0, keys, "list", ())] if collects == "far" else []
     assert sorted(notes(trace, "order"), key=repr) == [
+        *collecting,
         (1, keys, "list", ("test_it.py::test_one",)),
         (2, keys, "list", ("test_it.py::test_two",)),
     ]

@@ -341,7 +341,11 @@ def test_a_crash_fails_its_test_once_and_the_rest_goes_on(pytester: pytest.Pytes
         assert f"::{name} PASSED" in text
 
 
-def test_a_crash_at_import_is_bounded_and_the_rest_goes_on(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize(("collects", "errors"), [("far", 1), ("here", 3 + 1)])
+def test_a_crash_at_import_is_bounded_and_the_rest_goes_on(
+    pytester: pytest.Pytester, collects: str, errors: int
+) -> None:
+    """The file is an error, and each of its tests that this side knows."""
     pytester.makepyfile(
         test_bad="""
             import ctypes
@@ -367,10 +371,11 @@ def test_a_crash_at_import_is_bounded_and_the_rest_goes_on(pytester: pytest.Pyte
             def test_here(): pass
         """,
     )
-    result = run(pytester, CPU, "-rA")
+    goes_on = "--continue-on-collection-errors"
+    result = run(pytester, CPU, "-rA", "-o", f"remotegpu_collect={collects}", goes_on)
     text = said(result)
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.assert_outcomes(passed=2, errors=3 + 1)  # each test, and the file
+    assert result.ret == (pytest.ExitCode.INTERRUPTED if collects == "here" else 1)
+    result.assert_outcomes(passed=2, errors=errors)
     assert text.count("SIGSEGV") >= 1
     assert len(pytester.path.joinpath("imports.txt").read_text().split()) <= 3
 

@@ -80,24 +80,27 @@ def test_lost_before_the_hello(stage: Stage) -> None:
     assert played.workers == 1
 
 
-def test_killed_before_the_hello(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("collects", ["far", "here"])
+def test_killed_before_the_hello(pytester: pytest.Pytester, collects: str) -> None:
     """What killed it may not do so again, unlike what lets no worker start."""
     pytester.makepyfile(test_it="import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n")
     start = pytester.path / "start.sh"
     start.write_text('[ -e STARTED ] || { touch STARTED; kill -9 $$; }\nexec "$@"\n')
     far = f"--remote=command:env PYTEST_REMOTEGPU_PRETEND_GPUS=1 sh {start}"
-    result = run(pytester, far, "-o", f"remotegpu_python={sys.executable}")
+    own = ("-o", f"remotegpu_collect={collects}", "-o", f"remotegpu_python={sys.executable}")
+    result = run(pytester, far, *own)
     assert result.ret == 0
-    assert "was lost: " in said(result)
+    lost = "was lost while it collected: " if collects == "far" else "was lost: "
+    assert lost in said(result)
 
 
-def test_killed_before_each_hello(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("collects", ["far", "here"])
+def test_killed_before_each_hello(pytester: pytest.Pytester, collects: str) -> None:
     pytester.makepyfile(test_it="import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n")
     start = pytester.path / "start.sh"
     start.write_text("echo x >>STARTED; kill -9 $$\n")
-    result = run(
-        pytester, f"--remote=command:sh {start}", "-o", f"remotegpu_python={sys.executable}"
-    )
+    own = ("-o", f"remotegpu_collect={collects}", "-o", f"remotegpu_python={sys.executable}")
+    result = run(pytester, f"--remote=command:sh {start}", *own)
     result.assert_outcomes(errors=1)
     assert (pytester.path / "STARTED").read_text() == "x\n" * 4
     assert "ended with signal 9" in said(result)

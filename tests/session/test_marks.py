@@ -1,6 +1,7 @@
 """The ``gpu`` mark on tests, classes, modules and parameters: how marks merge, what is refused.
 
-What is refused is refused before any process starts, and names the test and the valid values.
+What is refused names the test and the valid values, and is refused before any test runs; where this
+side collects, before any process starts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import pytest
 
 from .running import CPU, FakePython, run, said
 
+COLLECTS_HERE = ("-o", "remotegpu_collect=here")
+"""For tests that see that nothing is started: whoever collects there has to be."""
 NAMES = (
     "count, type, min_memory_gib, min_capability, launcher, gpus_per_rank, timeout, isolate, env"
 )
@@ -58,7 +61,8 @@ def test_an_ill_formed_mark(
             @pytest.mark.{mark}
             def test_far(self): raise SystemExit("it was run")
     """)
-    result = pytester.runpytest_inprocess(CPU, "-o", f"remotegpu_python={fake.path}")
+    own = (*COLLECTS_HERE, "-o", f"remotegpu_python={fake.path}")
+    result = pytester.runpytest_inprocess(CPU, *own)
     text = said(result)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "::TestIt::test_far: gpu(" in text
@@ -67,8 +71,9 @@ def test_an_ill_formed_mark(
     assert not fake.started
 
 
+@pytest.mark.parametrize("collects", ["far", "here"])
 def test_all_ill_formed_marks_are_named_at_once_wherever_they_stand(
-    pytester: pytest.Pytester, tmp_path: Path
+    pytester: pytest.Pytester, tmp_path: Path, collects: str
 ) -> None:
     fake = FakePython(tmp_path)
     pytester.makepyfile(
@@ -90,7 +95,8 @@ def test_all_ill_formed_marks_are_named_at_once_wherever_they_stand(
             def test_three(n): pass
         """,
     )
-    result = pytester.runpytest_inprocess(CPU, "-o", f"remotegpu_python={fake.path}")
+    own = (*COLLECTS_HERE, "-o", f"remotegpu_python={fake.path}")
+    result = pytester.runpytest_inprocess(CPU, *(own if collects == "here" else ()))
     text = said(result)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     bad = [
@@ -115,9 +121,11 @@ def test_deselected_tests_may_have_what_they_like(
         def test_later(): pass
         def test_here(): pass
     """)
-    result = pytester.runpytest_inprocess(CPU, "-k", "here", "-o", f"remotegpu_python={fake.path}")
+    own = (*COLLECTS_HERE, "-o", f"remotegpu_python={fake.path}")
+    result = pytester.runpytest_inprocess(CPU, "-k", "here", *own)
     assert result.ret == pytest.ExitCode.OK
     assert not fake.started
+    pytester.runpytest_inprocess(CPU, "-k", "here").assert_outcomes(passed=1, deselected=1)
 
 
 MERGED = """

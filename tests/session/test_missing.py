@@ -116,19 +116,46 @@ WHY = {
 
 
 @needs_git
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=str)
+@pytest.mark.parametrize(("name", "reason", "options"), WHY.values(), ids=WHY)
+def test_a_file_of_tests_that_did_not_travel_is_not_collected(
+    far: pytest.Pytester, name: str, reason: str, options: list[str], workers: list[str]
+) -> None:
+    """As one that can't be imported here; with pytest-xdist the others run then."""
+    if workers == ["-n2"]:
+        pytest.importorskip("xdist")
+    source = "import pytest\n\n@pytest.mark.gpu\ndef test_it(): pass\n"
+    for each in (name, "test_sent.py"):
+        (far.path / each).write_text(source)
+    result = run(far, FAR, *options, *workers, name, "test_sent.py")
+    text = said(result)
+    assert result.ret == (1 if workers else 2)
+    result.assert_outcomes(errors=1, passed=1 if workers else 0)
+    assert f"\n{name!r} was not sent: " in text
+    assert reason in text
+    assert "pytest-remotegpu/trees" not in text
+    if not workers:  # it is no matter which others there are
+        far.path.joinpath("test_sent.py").unlink()
+        result = run(far, FAR, *options, name)
+        assert result.ret == pytest.ExitCode.INTERRUPTED
+        assert f"\n{name!r} was not sent: " in said(result)
+
+
+@needs_git
 @pytest.mark.parametrize("workers", [[], ["--remote-workers=2"], ["-n2"]], ids=str)
 @pytest.mark.parametrize(("name", "reason", "options"), WHY.values(), ids=WHY)
 def test_a_file_of_tests_that_did_not_travel_is_the_cause(
     far: pytest.Pytester, name: str, reason: str, options: list[str], workers: list[str]
 ) -> None:
-    """Each line says why, and none names a folder of the far side."""
+    """Where its tests are known here: each line says why, and none names a far folder."""
     if workers == ["-n2"]:
         pytest.importorskip("xdist")
     source = "import pytest\n\n@pytest.mark.gpu\ndef test_it(): pass\n"
     for each in (name, "test_sent.py"):
         (far.path / each).write_text(source)
     far.makepyfile(test_here="def test_here(): pass")  # after one has run it is no usage error
-    result = run(far, FAR, *options, *workers, name, "test_sent.py", "test_here.py")
+    own = ("-o", "remotegpu_collect=here", *options, *workers)
+    result = run(far, FAR, *own, name, "test_sent.py", "test_here.py")
     text = said(result)
     assert f"{name!r} was not sent: " in text
     assert reason in text

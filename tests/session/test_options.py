@@ -13,6 +13,8 @@ import pytest
 
 from .running import CPU, FakePython, run, said
 
+COLLECTS_HERE = ("-o", "remotegpu_collect=here")
+"""With these this side finds out by itself which tests there are, so that nothing has to start."""
 FAR = """
     import pytest
 
@@ -168,17 +170,26 @@ def test_a_bad_option_of_ours_is_told_by_pytest(pytester: pytest.Pytester) -> No
 
 
 def test_nothing_selected_starts_nothing(pytester: pytest.Pytester, fake: FakePython) -> None:
+    """Where this side collects: else whoever does has to be started."""
     for expression in ("nothing_like_this", "far and not far"):
-        result = pytester.runpytest_inprocess(CPU, "-k", expression)
+        result = pytester.runpytest_inprocess(CPU, *COLLECTS_HERE, "-k", expression)
         assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     assert not fake.started
+
+
+def test_nothing_selected_of_what_was_collected_there(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(FAR)
+    result = run(pytester, CPU, "-k", "nothing_like_this")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.assert_outcomes(deselected=1)
 
 
 def test_collect_only_and_local_tests_start_nothing(
     pytester: pytest.Pytester, fake: FakePython
 ) -> None:
     pytester.makepyfile(test_local="def test_local(): pass")
-    assert pytester.runpytest_inprocess(CPU, "--collect-only").ret == pytest.ExitCode.OK
+    result = pytester.runpytest_inprocess(CPU, *COLLECTS_HERE, "--collect-only")
+    assert result.ret == pytest.ExitCode.OK
     result = pytester.runpytest_inprocess(CPU, "test_local.py")
     result.assert_outcomes(passed=1)
     assert not fake.started

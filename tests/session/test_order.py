@@ -133,10 +133,11 @@ def test_failures_of_setup_teardown_and_crashes_count(pytester: pytest.Pytester)
 
 
 @pytest.mark.parametrize("options", [["-x"], ["--maxfail=2"]], ids=" ".join)
-@pytest.mark.parametrize("far", ["command:false", "local:cpu:1"])
+@pytest.mark.parametrize(("far", "collects"), [("command:false", "here"), ("local:cpu:1", "far")])
 def test_errors_for_want_of_a_far_side_count(
-    far: str, options: list[str], pytester: pytest.Pytester
+    far: str, collects: str, options: list[str], pytester: pytest.Pytester
 ) -> None:
+    """One that can't even collect ends the session instead."""
     pytester.makepyfile("""
         import pytest
 
@@ -147,7 +148,7 @@ def test_errors_for_want_of_a_far_side_count(
         def test_here(): pass
     """)
     number = 1 if options == ["-x"] else 2
-    result = run(pytester, f"--remote={far}", *options)
+    result = run(pytester, f"--remote={far}", "-o", f"remotegpu_collect={collects}", *options)
     result.assert_outcomes(errors=number)
     assert f"stopping after {number} failures" in said(result)
 

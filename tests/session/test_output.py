@@ -212,12 +212,12 @@ def test_junit_is_valid_and_tells_where_tests_ran(pytester: pytest.Pytester) -> 
     assert [properties["test_two"].get(name) for name in ours] == [
         "local:cpu",
         "2 GPUs (pretend)",
-        "local-2",
+        "local-3",  # the first has collected, since the file asks for different GPUs
     ]
     assert [properties["test_control"].get(name) for name in ours] == [
         "local:cpu",
         "1 GPU (pretend)",
-        "local-1",
+        "local-2",
     ]
     assert properties["test_here"] == {}
     assert "red" in "".join(cases["test_control"].itertext())

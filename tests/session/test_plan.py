@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from .running import CPU, FakePython, run, said
 
+COLLECTS_HERE = ("-o", "remotegpu_collect=here")
 TESTS = """
     import pathlib
     import pytest
@@ -46,8 +48,14 @@ def places(result: pytest.RunResult) -> dict[str, str]:
     return {line.rpartition("::")[2]: " ".join(line.split()[:-1]) for line in lines}
 
 
-def test_it_shows_all_and_runs_nothing(pytester: pytest.Pytester, fake: FakePython) -> None:
-    result = run(pytester, CPU, "--remote-plan", "-o", f"remotegpu_python={fake.path}")
+@pytest.mark.parametrize("collects", ["far", "here"])
+def test_it_shows_all_and_runs_nothing(
+    pytester: pytest.Pytester, fake: FakePython, collects: str
+) -> None:
+    """Who collects there is the only one that is started, where anybody is."""
+    own = COLLECTS_HERE if collects == "here" else ("-o", f"remotegpu_python={sys.executable}")
+    python = ("-o", f"remotegpu_python={fake.path}")
+    result = run(pytester, CPU, "--remote-plan", *python, *own)
     assert result.ret == pytest.ExitCode.OK
     assert places(result) == {
         "test_one": "far, 1 GPU",
@@ -68,6 +76,7 @@ def test_each_origin(
     pytester.makeini(
         "[pytest]\nremotegpu = local:cpu:2\nremotegpu_env = HF_*\n"
         f"remotegpu_max_upload = 2MiB\nremotegpu_python = {fake.path}\n"
+        "remotegpu_collect = here\n"  # so that nothing has to start
     )
     plan = pytester.runpytest_inprocess("--remote-plan")
     assert setting(plan, "remote") == ["'local:cpu:2'", "ini file, remotegpu"]
@@ -97,7 +106,7 @@ def test_a_backend_that_sends_the_tree_says_how_much(
     Path(pytester.path, "data.bin").write_bytes(bytes(5000))
     Path(pytester.path, ".env").write_text("TOKEN=hush-hush")
     before = {path: path.stat().st_mtime_ns for path in pytester.path.iterdir()}
-    ini = ("-o", f"remotegpu_python={fake.path}", "-p", "no:cacheprovider")
+    ini = (*COLLECTS_HERE, "-o", f"remotegpu_python={fake.path}", "-p", "no:cacheprovider")
     plan = pytester.runpytest_inprocess("--remote=command:env", "--remote-plan", *ini)
     size = sum(Path(pytester.path, name).stat().st_size for name in ("data.bin",)) + next(
         path.stat().st_size for path in pytester.path.glob("test_*.py")

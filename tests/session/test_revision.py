@@ -104,7 +104,9 @@ def test_a_folder_of_a_checkout_and_its_submodules(
     assert "note: the files of submodule 'lib' are not sent" in text
 
 
-def test_what_the_commit_lacks_is_said(project: pytest.Pytester) -> None:
+@pytest.mark.parametrize("collects", ["far", "here"])
+def test_what_the_commit_lacks_is_said(project: pytest.Pytester, collects: str) -> None:
+    """The tests are those of the commit, unless this side has collected its own."""
     project.makepyfile(
         test_new="""
             import pytest
@@ -124,11 +126,12 @@ def test_what_the_commit_lacks_is_said(project: pytest.Pytester) -> None:
     project.makepyfile(test_new="")
     project.makepyfile(test_new="import pytest\n\n@pytest.mark.gpu\ndef test_newer(): pass\n")
     (project.path / "data.txt").touch()
-    result = run(project, FAR, "--remote-rev=HEAD")
-    result.assert_outcomes(failed=1, errors=1)
+    result = run(project, FAR, "--remote-rev=HEAD", "-v", "-o", f"remotegpu_collect={collects}")
+    far = collects == "far"
+    result.assert_outcomes(failed=1, passed=int(far), errors=int(not far))
     text = said(result)
     assert "'data.txt' was not sent: --remote-rev=HEAD sends what that commit has" in text
-    assert "test_newer" in text
+    assert ("test_newer" in text) == (not far)
 
 
 @pytest.mark.parametrize(
@@ -167,5 +170,5 @@ def test_files_are_collected_of_that_commit(project: pytest.Pytester) -> None:
     project.makepyfile(test_new=head + "def test_new(): pass")
     lacking = run(project, *options, "--continue-on-collection-errors")
     lacking.assert_outcomes(passed=1, errors=1)
-    assert "did not collect test_new.py" in said(lacking)
+    assert "ERROR collecting test_new.py" in said(lacking)
     assert "'test_new.py' was not sent: --remote-rev=HEAD sends what" in said(lacking)

@@ -281,6 +281,15 @@ def test_who_collects_is_here_or_far(text: str) -> None:
         resolve({}, {}, {"remotegpu_collect": text})
 
 
+def test_the_far_side_collects_unless_the_file_says_otherwise() -> None:
+    settings = resolve({}, {}, {})
+    assert (settings.collect_far, settings.conftest_far) == (True, False)
+    assert origin(settings, "collect") == "default"
+    assert not resolve({}, {}, {"remotegpu_collect": "here"}).collect_far
+    both = {"remotegpu": "ssh:box", "remotegpu_collect": "here", "remotegpu_conftest": "far"}
+    assert resolve({}, {}, both).collect_far  # there is no other who could
+
+
 def test_a_switch_on_the_command_line_stands_over_the_file() -> None:
     settings = resolve({"gpu_required": True}, {}, {"remotegpu_required": False})
     assert settings.required

@@ -58,6 +58,19 @@ def test_frames_before_a_bad_one_are_good() -> None:
         next(feed)
 
 
+@given(st.text(st.characters() | st.sampled_from("\udcff\ud800\udfff\0\ufffd")), st.binary())
+def test_a_message_keeps_names_that_are_no_utf_8(text: str, payload: bytes) -> None:
+    """Wherever in it they stand; those of files, of arguments, of variables."""
+    assume("\0\ufffdd" not in text)
+    options = orders.Options(args=[text, "x"], argv=[], files=[text])
+    draft = orders.Order(
+        worker="w", nonce="n", gpus=1, cwd=text, root="/", tree=None, variables={text: text},
+        environ={"A": text}, options=options, max_artifact=1, payload=payload, run=orders.Run(0, 1),
+    )  # fmt: skip
+    (body,) = frames.Frames(frames.MAX_OUTBOUND).feed(frames.encode_message(draft))
+    assert frames.read_message(body) == draft
+
+
 def test_message_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_OUTBOUND", 100)
     with pytest.raises(ProtocolError, match="100 is the most"):

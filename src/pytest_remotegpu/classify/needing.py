@@ -61,7 +61,7 @@ class Needing:
         """Look at one test file; ``None`` where nothing that it loads names the package."""
         if self._names(path):
             return Need(path, self._is_sure(path))
-        file = next(filter(self._names, self._loaded_by(path)), None)
+        file = next(filter(self._names, self.loaded_by(path)), None)
         return None if file is None else Need(file, sure=False)
 
     def _source(self, path: Path) -> bytes:
@@ -97,8 +97,11 @@ class Needing:
                 return True
         return False
 
-    def _loaded_by(self, path: Path) -> Iterator[Path]:
-        """Give the files of the project that are loaded with a test file, the nearest first."""
+    def loaded_by(self, path: Path) -> Iterator[Path]:
+        """Give the files of the project that are loaded with a test file, the nearest first.
+
+        Of what lies in the other folders that modules are looked for in, too.
+        """
         above = [folder / CONFTEST for folder in path.parents if self._is_inside(folder)]
         todo = [path, *filter(Path.is_file, above)]
         seen = set(todo)

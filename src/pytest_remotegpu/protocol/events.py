@@ -71,8 +71,7 @@ class _Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 class Collected(_Event, frozen=True, tag=1):
     """The runner has collected.
 
-    :ivar seconds: what that took.
-    :ivar root: the project's folder there.
+    :ivar seconds: what that took. :ivar root: the project's folder there.
     """
 
     seconds: float
@@ -279,8 +278,7 @@ class Waiting(_Event, frozen=True, tag=24):
 class Leased(_Event, frozen=True, tag=25):
     """The tests that follow have these cards to themselves.
 
-    :ivar cards: each in words, such as ``NVIDIA H200 (GPU-5d0c...)``.
-    :ivar seconds: how long that took.
+    :ivar cards: in words, as ``NVIDIA H200 (GPU-5d0c...)``. :ivar seconds: how long that took.
     """
 
     cards: list[plain.Text]
@@ -392,14 +390,12 @@ LEFT: Final = -4
 class Batch(msgspec.Struct, frozen=True, array_like=True):
     """Events on their way from a runner to its supervisor, with what the supervisor must know.
 
-    :ivar count: how many events these are.
-    :ivar current: the place of the test that runs after these events; -1 for none, or ``OVER``,
-        ``FAILED`` or ``LEFT``.
-    :ivar following: the place of the first test that has not begun.
+    :ivar count: how many they are. :ivar current: the place of the test that runs after them; -1
+        for none, or ``OVER``, ``FAILED`` or ``LEFT``.
+    :ivar following: the place of the first test that has not begun. :ivar events: them, encoded.
     :ivar failures: failed reports so far, as pytest counts them.
-    :ivar stretch_ended: whether a stretch ends with them.
-    :ivar events: the events, encoded.
-    :ivar waits: whether the runner waits for ``Shown`` before it goes on.
+    :ivar stretch_ended: whether a stretch ends with them. :ivar waits: whether the runner waits for
+        ``Shown`` before it goes on.
     :ivar spoilt: whether no further test may run in this process: it ends, another takes over.
     :ivar collecting: the id of the file that is imported after these events; empty for none.
     """

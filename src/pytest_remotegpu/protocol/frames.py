@@ -101,9 +101,14 @@ class Frames:
 def encode_message(message: Any) -> bytes:
     """Encode one outward message as a frame.
 
+    Names of files, arguments and variables may hold bytes that are no UTF-8: lone surrogates here.
+
     :raises ProtocolError: where it is larger than a frame may be.
     """
-    body = plain.ENCODER.encode(message)
+    try:
+        body = plain.ENCODER.encode(message)
+    except UnicodeEncodeError:
+        body = plain.ENCODER.encode(plain.mapped(message, plain.escape))
     if len(body) > MAX_OUTBOUND:
         raise ProtocolError(f"a message of {len(body)} bytes, where {MAX_OUTBOUND} is the most")
     return frame(body)
@@ -115,7 +120,8 @@ def read_message(body: bytes) -> Any:
     :raises ProtocolError: where it is none of the known ones.
     """
     try:
-        return _MESSAGE.decode(body)
+        message = _MESSAGE.decode(body)
+        return plain.mapped(message, plain.unescape) if plain.ESCAPED in body else message
     except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
         raise ProtocolError(f"unknown message: {error}") from None
 

@@ -7,7 +7,8 @@ Knows nothing of events or pytest. Everything here is data in, data out; decodin
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -17,17 +18,21 @@ from pytest_remotegpu.errors import ProtocolError
 __all__ = [
     "DECODER",
     "ENCODER",
+    "ESCAPED",
     "MOST_PARTS",
     "Reduction",
     "Text",
     "count",
+    "escape",
     "from_text",
     "is_shallow",
+    "mapped",
     "pack",
     "read_extension",
     "reduce",
     "text_of",
     "to_text",
+    "unescape",
     "unpack",
 ]
 
@@ -48,6 +53,12 @@ MOST_BYTES: Final = 6 * 2**20
 DEEPEST: Final = 100
 """Data nested further becomes text, so that both sides stay far from the recursion limit."""
 
+_ESCAPE: Final = "\0\ufffd"
+"""Stands before the number of a lone surrogate; paths, arguments and variables have no NUL."""
+ESCAPED: Final = _ESCAPE.encode()
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_NUMBER: Final = re.compile(f"{_ESCAPE}(d[89a-f][0-9a-f]{{2}})")
+
 Text = bytes
 """Text that may hold lone surrogates, as UTF-8 that lets them pass."""
 
@@ -66,6 +77,30 @@ def from_text(text: Text) -> str:
         return text.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise ProtocolError(f"text on the wire is not UTF-8: {error}") from None
+
+
+def escape(text: str) -> str:
+    """Write lone surrogates in other characters; the inverse is :func:`unescape`."""
+    return _SURROGATE.sub(lambda found: f"{_ESCAPE}{ord(found[0]):04x}", text)
+
+
+def unescape(text: str) -> str:
+    """Give back what :func:`escape` was given."""
+    return _NUMBER.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Change each text in a message: in its fields, lists and dicts."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list | tuple):
+        return type(value)(mapped(each, change) for each in value)
+    if isinstance(value, dict):
+        return {mapped(k, change): mapped(v, change) for k, v in value.items()}
+    if isinstance(value, msgspec.Struct):
+        parts = {name: getattr(value, name) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **mapped(parts, change))
+    return value
 
 
 def read_extension(code: int, data: memoryview) -> Any:

@@ -4,5 +4,6 @@ import os
 
 import first
 
-if os.environ.get("BREAK") == "conftest" and not first.is_first():
+is_first = first.is_first()  # the controller, be it the one that imports test files or not
+if os.environ.get("BREAK") == "conftest" and not is_first:
     raise RuntimeError("host-only breakage of the conftest")
