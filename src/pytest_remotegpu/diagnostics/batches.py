@@ -155,7 +155,7 @@ def _parts(batch: Any) -> tuple[list[torch.Tensor], torch.Tensor] | None:
     if len(found) != 1 or not inputs:
         return None
     whole = [*inputs, found[0]]
-    if any(tensor.ndim == 0 or len(tensor) != len(found[0]) for tensor in whole):
+    if any(t.ndim == 0 or found[0].ndim == 0 or len(t) != len(found[0]) for t in whole):
         return None
     return [tensor.detach().cpu() for tensor in inputs], found[0].detach().cpu()
 
