@@ -203,13 +203,77 @@ LOSS_SCALE = """
             scale(0, mean)
 """
 
+OVERFIT = """
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from pytest_remotegpu.diagnostics import overfit
+
+    def plain(seed=0):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+
+    def sharded(policy=MixedPrecisionPolicy()):
+        model = plain()
+        fully_shard(model[0], mp_policy=policy)
+        return fully_shard(model, mp_policy=policy)
+
+    wrapped = pytest.mark.parametrize("make", [sharded, lambda: DDP(plain())])
+
+    def one(rank): return tuple(part[:1] for part in batch(rank))
+
+    @wrapped
+    def test_clean(rank_group, rank, make):
+        verdict = overfit(make, one(rank), loss=mean, lr=1e-2)
+        assert codes(verdict) == ()
+        assert verdict.value("parameters with a gradient") == 4
+        (losses,) = verdict.curves[0].series.values()
+        everyones = [None, None]
+        dist.all_gather_object(everyones, losses)
+        assert everyones[0] == everyones[1]
+
+    def test_low_precision_with_parameters_in_float32(rank_group, rank):
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        assert codes(overfit(lambda: sharded(policy), one(rank), loss=mean, lr=1e-2)) == ()
+
+    @wrapped
+    def test_rate(rank_group, rank, make):
+        verdict = overfit(make, one(rank), loss=mean, lr=1e-5)
+        assert codes(verdict) == ("learning-rate-too-low",)
+
+    @wrapped
+    def test_frozen(rank_group, rank, make):
+        def frozen():
+            model = plain()
+            model[0].bias.requires_grad_(False)
+            return fully_shard(model) if make is sharded else DDP(model)
+        assert codes(overfit(frozen, one(rank), loss=mean, lr=1e-2)) == ("frozen-parameters",)
+
+    def test_what_one_rank_finds_all_say(rank_group, rank):
+        inputs, targets = one(rank)
+        if rank == 1:
+            inputs, targets = inputs.repeat(2, 1), torch.tensor([0, 1])
+        verdict = overfit(lambda: DDP(plain()), (inputs, targets), loss=mean, lr=1e-2)
+        assert codes(verdict) == ("contradicting-targets",)
+
+    def test_not_finite_on_one_rank(rank_group, rank):
+        inputs, targets = one(rank)
+        if rank == 1:
+            inputs = inputs * float("nan")
+        verdict = overfit(lambda: DDP(plain()), (inputs, targets), loss=mean, lr=1e-2)
+        assert codes(verdict)[0] == "not-finite"
+
+    def test_alone_in_a_rank(rank_group, rank):
+        if rank == 0:
+            assert codes(overfit(plain, one(rank), loss=mean, lr=1e-2)) == ()
+"""
+
 
 def test_clean_ranks_pass_and_each_fault_is_named(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_gradients=COMMON + GRADIENTS,
         test_sharded=COMMON + SHARDED,
         test_loss_scale=COMMON + LOSS_SCALE,
+        test_overfit=COMMON + OVERFIT,
     )
     result = pytester.runpytest_subprocess(CPU, "-q", timeout=100)
-    assert "44 passed" in said(result), said(result)
+    assert "54 passed" in said(result), said(result)
     assert result.ret == 0, said(result)

@@ -12,7 +12,7 @@ from pytest_remotegpu.diagnostics import batches
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["gather", "gather_batches", "same", "world"]
+__all__ = ["gather", "gather_batches", "is_spread", "same", "world"]
 
 
 def world(group: Any = None) -> int:
@@ -44,6 +44,20 @@ def gather_batches(batch: Any, group: Any = None) -> list[Any]:
     device = next((tensor.device for _, tensor in batches.tensors(batch)), None)
     everyones = gather(batches.mapped(batch, lambda tensor: tensor.detach().cpu()), group)
     return [batches.mapped(other, lambda tensor: tensor.to(device)) for other in everyones]
+
+
+def is_spread(model: torch.nn.Module) -> bool:
+    """Whether the ranks work on a model together: it is wrapped in DDP, or sharded."""
+    from torch import distributed  # noqa: PLC0415 -- late
+    from torch.nn import parallel  # noqa: PLC0415 -- late
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    return any(
+        isinstance(module, parallel.DistributedDataParallel)
+        or type(module).__name__ == "FullyShardedDataParallel"
+        for module in model.modules()
+    ) or any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
 
 
 def same(digests: list[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from pytest_remotegpu.diagnostics import batches, causes, trials
+from pytest_remotegpu.diagnostics import batches, causes, meeting, trials
 from pytest_remotegpu.diagnostics.asfound import as_found
 from pytest_remotegpu.diagnostics.curves import Curve
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
@@ -69,6 +69,9 @@ def overfit(
     Where it fails, the same is tried anew: at other learning rates, without dropout, with the
     weights held still; at most fourteen runs. Nothing of the caller's is changed, see the package's
     first lines; each model of the factory is given back as it was made.
+
+    In ranks that train a model together (DDP, FSDP), all call this; the losses are the means over
+    the ranks, and the verdicts name the same.
 
     :param make_model: makes the model, on its device; called for each run.
     :param batch: what the model learns: a tensor, a tuple of arguments, a mapping of keyword
@@ -128,6 +131,7 @@ class _Check:
         self, recipe: trials.Recipe, below: float | None, ratio: float, fixed: Sequence[str]
     ) -> None:
         self.recipe, self.below, self.ratio, self.fixed = recipe, below, ratio, fixed
+        self.spread = False
         self.series: dict[str, tuple[float, ...]] = {}
 
     def verdict(self) -> Verdict:
@@ -143,13 +147,14 @@ class _Check:
         return Verdict("overfit", self._measured(first), tuple(findings), curves)
 
     def _judge(self, first: trials.Trial) -> list[Finding]:
-        wiring = causes.wiring(first, self._is_fixed)
+        self.spread = first.spread
+        wiring = self._together(causes.wiring(first, self._is_fixed))
         if self._reached(first):
             return wiring
         if first.bad_step is not None:
             return [
                 *self._other_rates(first, downward=True),
-                causes.not_finite(self.recipe),
+                *self._together([causes.not_finite(self.recipe)]),
                 *wiring,
             ]
         if {finding.code for finding in wiring} in UNCHANGED:
@@ -158,12 +163,19 @@ class _Check:
             return wiring
         return (
             causes.bounds(_initial(first), self.below)
-            or causes.random(self.recipe)
-            or causes.contradiction(self.recipe, _final(first))
+            or self._together(causes.random(self.recipe))
+            or self._together(causes.contradiction(self.recipe, _final(first)))
             or self._other_rates(first)
             or self._without_dropout()
-            or causes.plateau(first)
+            or self._together(causes.plateau(first))
         )
+
+    def _together(self, findings: list[Finding]) -> list[Finding]:
+        """Give what any rank has found to all, where they train together: they go on alike."""
+        if not self.spread:
+            return findings
+        everyones = [finding for found in meeting.gather(findings) for finding in found]
+        return list({finding.code: finding for finding in reversed(everyones)}.values())[::-1]
 
     def _is_fixed(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self.fixed)

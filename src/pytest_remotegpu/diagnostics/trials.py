@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_remotegpu.diagnostics import meeting
 from pytest_remotegpu.diagnostics.asfound import model_as_found, seed_all, without_dropout
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class Trial:
     :ivar stepped: how often the optimizer stepped. :ivar uncleared: steps whose gradients were
         added to those of the step before, although the optimizer had used these.
     :ivar detached: whether the loss had no graph to go back through.
+    :ivar spread: whether ranks trained the model together; the losses are their means then.
     """
 
     lr: float = math.nan
@@ -70,6 +73,7 @@ class Trial:
     stepped: int = 0
     uncleared: int = 0
     detached: bool = False
+    spread: bool = False
 
     @property
     def bad_step(self) -> int | None:
@@ -100,6 +104,7 @@ def run(
             stack.enter_context(without_dropout(model))
         named = dict(model.named_parameters())
         trial = Trial(names=tuple(named))
+        trial.spread = meeting.is_spread(model)
         trial.short = tuple(name for name, p in named.items() if p.element_size() <= SHORT)
         trial.frozen = tuple(name for name, p in named.items() if not p.requires_grad)
         if len(trial.frozen) == len(named):
@@ -135,7 +140,13 @@ def number(value: Any) -> float:
 
 
 def _same(before: torch.Tensor, after: torch.Tensor) -> bool:
-    return bool((before == after.detach()).all())
+    return bool(_whole((before == after.detach()).all()))
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Give a value that is spread over ranks to this one."""
+    whole: torch.Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole
 
 
 def _optimizer(
@@ -182,10 +193,16 @@ class _Gradients:
 
         def added(whole: torch.Tensor) -> None:
             if whole.grad is not None:
-                self.here[name] = whole.grad.detach().float().norm()
+                self.here[name] = _whole(whole.grad.detach().float().norm())
 
         stack.callback(parameter.register_hook(came).remove)
         stack.callback(parameter.register_post_accumulate_grad_hook(added).remove)
+
+    def look(self, model: torch.nn.Module) -> None:
+        """Take in, before the optimizer steps, gradients that came by another way, as FSDP's do."""
+        for name, parameter in model.named_parameters():
+            if name not in self.here and parameter.grad is not None:
+                self.here[name] = _whole(parameter.grad.detach().float().norm())
 
     def end_step(self) -> torch.Tensor | float:
         """Give the norm of all gradients of the step."""
@@ -214,12 +231,14 @@ def _train(
         trial.stepped += 1
         gradients.used.update({*trial.names} - {*trial.outside})
 
+    stack.callback(optimizer.register_step_pre_hook(lambda *_: gradients.look(model)).remove)
     stack.callback(optimizer.register_step_post_hook(stepped).remove)
     for step in range(recipe.steps):
         if watch is not None:
             watch(model, step)
         try:
-            trial.losses.append(_step(recipe, model, optimizer, recipe.batch(step)))
+            loss = _step(recipe, model, optimizer, recipe.batch(step))
+            trial.losses.append(fmean(meeting.gather(loss)) if trial.spread else loss)
         except DetachedError:
             trial.detached = True
             break
