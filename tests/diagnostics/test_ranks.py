@@ -218,11 +218,13 @@ OVERFIT = """
 
     wrapped = pytest.mark.parametrize("make", [sharded, lambda: DDP(plain())])
 
+    FAST = {"lr": 3e-2, "steps": 40}
+
     def one(rank): return tuple(part[:1] for part in batch(rank))
 
     @wrapped
     def test_clean(rank_group, rank, make):
-        verdict = overfit(make, one(rank), loss=mean, lr=1e-2)
+        verdict = overfit(make, one(rank), loss=mean, **FAST)
         assert codes(verdict) == ()
         assert verdict.value("parameters with a gradient") == 4
         (losses,) = verdict.curves[0].series.values()
@@ -232,11 +234,11 @@ OVERFIT = """
 
     def test_low_precision_with_parameters_in_float32(rank_group, rank):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        assert codes(overfit(lambda: sharded(policy), one(rank), loss=mean, lr=1e-2)) == ()
+        assert codes(overfit(lambda: sharded(policy), one(rank), loss=mean, **FAST)) == ()
 
     @wrapped
     def test_rate(rank_group, rank, make):
-        verdict = overfit(make, one(rank), loss=mean, lr=1e-5)
+        verdict = overfit(make, one(rank), loss=mean, lr=1e-3, steps=40)
         assert codes(verdict) == ("learning-rate-too-low",)
 
     @wrapped
@@ -245,25 +247,25 @@ OVERFIT = """
             model = plain()
             model[0].bias.requires_grad_(False)
             return fully_shard(model) if make is sharded else DDP(model)
-        assert codes(overfit(frozen, one(rank), loss=mean, lr=1e-2)) == ("frozen-parameters",)
+        assert codes(overfit(frozen, one(rank), loss=mean, **FAST)) == ("frozen-parameters",)
 
     def test_what_one_rank_finds_all_say(rank_group, rank):
         inputs, targets = one(rank)
         if rank == 1:
             inputs, targets = inputs.repeat(2, 1), torch.tensor([0, 1])
-        verdict = overfit(lambda: DDP(plain()), (inputs, targets), loss=mean, lr=1e-2)
+        verdict = overfit(lambda: DDP(plain()), (inputs, targets), loss=mean, **FAST)
         assert codes(verdict) == ("contradicting-targets",)
 
     def test_not_finite_on_one_rank(rank_group, rank):
         inputs, targets = one(rank)
         if rank == 1:
             inputs = inputs * float("nan")
-        verdict = overfit(lambda: DDP(plain()), (inputs, targets), loss=mean, lr=1e-2)
+        verdict = overfit(lambda: DDP(plain()), (inputs, targets), loss=mean, **FAST)
         assert codes(verdict)[0] == "not-finite"
 
     def test_alone_in_a_rank(rank_group, rank):
         if rank == 0:
-            assert codes(overfit(plain, one(rank), loss=mean, lr=1e-2)) == ()
+            assert codes(overfit(plain, one(rank), loss=mean, **FAST)) == ()
 """
 
 

@@ -12,7 +12,7 @@ from pytest_remotegpu.diagnostics import batches
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["gather", "gather_batches", "is_spread", "same", "world"]
+__all__ = ["gather", "gather_batches", "is_spread", "mean", "same", "world"]
 
 
 def world(group: Any = None) -> int:
@@ -37,6 +37,18 @@ def gather(value: Any, group: Any = None) -> list[Any]:
     values: list[Any] = [None] * world(group)
     distributed.all_gather_object(values, value, group=group)
     return values
+
+
+def mean(number: float, device: Any) -> float:
+    """Give the mean of all ranks' numbers to each; cheaper than gathering them.
+
+    :param device: of the ranks' tensors.
+    """
+    import torch  # noqa: PLC0415 -- late
+
+    total = torch.tensor([number], dtype=torch.float64, device=device)
+    torch.distributed.all_reduce(total)
+    return float(total) / world()
 
 
 def gather_batches(batch: Any, group: Any = None) -> list[Any]:

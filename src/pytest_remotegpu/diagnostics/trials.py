@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_remotegpu.diagnostics import meeting
@@ -226,6 +225,7 @@ def _train(
 ) -> None:
     gradients = _Gradients(model, stack)
     norms: list[Any] = []
+    device = next(model.parameters()).device
 
     def stepped(*_: object) -> None:
         trial.stepped += 1
@@ -238,7 +238,7 @@ def _train(
             watch(model, step)
         try:
             loss = _step(recipe, model, optimizer, recipe.batch(step))
-            trial.losses.append(fmean(meeting.gather(loss)) if trial.spread else loss)
+            trial.losses.append(meeting.mean(loss, device) if trial.spread else loss)
         except DetachedError:
             trial.detached = True
             break
