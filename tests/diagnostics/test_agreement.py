@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import math
 import sys
@@ -162,6 +163,25 @@ def test_the_same_operations_by_other_functions_may_be_wanted() -> None:
     paths = lambda: by_torch(LOGITS, TARGETS), lambda: again(LOGITS, TARGETS)
     assert losses_agree(*paths).codes == ("same-operations",)
     assert losses_agree(*paths, same_operations=True).findings == ()
+
+
+def test_the_same_code_with_other_weights_may_be_wanted() -> None:
+    torch.manual_seed(0)
+    model, batch = TinyLlama(), sentence()
+    twin = copy.deepcopy(model)
+    paths = lambda: model(**batch)["loss"], lambda: twin(**batch)["loss"]
+    assert losses_agree(*paths).codes == ("same-code",)
+    assert losses_agree(*paths, same_operations=True).findings == ()
+    twin.head.weight.data[:] = 0
+    assert losses_agree(*paths, same_operations=True).codes == ("losses-differ",)
+
+
+def test_the_same_code_in_another_dtype_is_another_side() -> None:
+    short = LOGITS.bfloat16()
+    verdict = losses_agree(
+        lambda: by_hand(short, TARGETS), lambda: by_hand(LOGITS, TARGETS), rtol=0.1
+    )
+    assert verdict.findings == ()
 
 
 def test_a_path_with_itself_is_named() -> None:

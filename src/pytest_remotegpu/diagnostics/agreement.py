@@ -42,8 +42,8 @@ def losses_agree(
         or mapping of these (gradients, for instance). It must not change what ``path_b`` uses, and
         give the same when called again; ``path_b`` likewise.
     :param rtol: relative, :param atol: absolute part of the bound.
-    :param same_operations: whether it is right that both run the same operations by different
-        functions, as after a rearrangement of code.
+    :param same_operations: whether it is right that both run the same, as two sets of weights do,
+        or code that was rearranged.
     :param seed: of the random numbers before each call.
     :return: the verdict; its codes are ``same-code``, ``same-operations``, ``nothing-ran``,
         ``not-finite``, ``losses-differ``.
@@ -180,7 +180,8 @@ def _sameness(
     a: tracing.Trace, b: tracing.Trace, own: set[Any], *, allowed: bool
 ) -> Finding | None:
     """Judge whether both sides ran the same."""
-    if a.operations != b.operations or not (a.operations or a.functions or b.functions):
+    nothing = not (a.operations or a.functions or b.functions)
+    if allowed or nothing or a.operations != b.operations:
         return None
     shared = tuple(n for n, code in zip(a.names, a.functions, strict=True) if code in b.functions)
     if {*a.functions} - own == {*b.functions} - own:
@@ -190,10 +191,11 @@ def _sameness(
             "functions outside of torch; the comparison is of a thing with itself",
             "look for a patch that was applied for one side and holds for both (of "
             "torch.nn.functional, of a model's module); take each side's function before it is "
-            "patched, or run each side in a process of its own",
+            "patched, or run each side in a process of its own; where it is the weights that "
+            "differ, say same_operations=True",
             shared,
         )
-    if allowed or a.launches != b.launches:
+    if a.launches != b.launches:
         return None
     return Finding(
         "same-operations",

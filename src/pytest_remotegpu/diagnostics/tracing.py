@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Trace", "trace"]
 
 STDLIB: Final = str(Path(sysconfig.get_path("stdlib")))
+INPUTS: Final = ("input_shapes", "input_dtypes", "concrete_inputs")
+"""What torch's profiler keeps of an operation's inputs; older ones have no dtypes."""
 LAUNCHERS: Final = ("/triton/", "/cutlass/", "/numba/")
 """Folders of packages whose kernels torch's dispatcher does not see."""
 
@@ -28,7 +30,8 @@ LAUNCHERS: Final = ("/triton/", "/cutlass/", "/numba/")
 class Trace:
     """One run of a function.
 
-    :ivar operations: names and shapes of torch's operations, and names of kernels, in order.
+    :ivar operations: names of torch's operations with shapes and dtypes of their inputs, and names
+        of kernels, in order.
     :ivar functions: code outside of torch and of Python's library, in the order of its first entry;
         the function's own is not among it.
     :ivar launches: names of what torch's profiler need not see: kernels of Triton and functions of
@@ -117,7 +120,7 @@ def _profiler() -> torch.profiler.profile:
 def _operations(profiler: torch.profiler.profile) -> tuple[tuple[str, str], ...]:
     """Read the operations: not the calls of CUDA's runtime, whose number depends on the moment."""
     return tuple(
-        (event.name, f"{event.input_shapes} {getattr(event, 'concrete_inputs', '')}")
+        (event.name, " ".join(str(getattr(event, name, "")) for name in INPUTS))
         for event in profiler.events()
         if not event.name.startswith(("cuda", "ProfilerStep", "[", "Memcpy", "Memset"))
     )
