@@ -42,8 +42,12 @@ WARM: Final = "warm"
 FIRST: Final = "first"
 LIGHT: Final = "without torch"
 OURS: Final = ("-p", "pytest_remotegpu.plugin", "-o", "remotegpu_collect=far")
-LIMITS: Final = {WARM: 0.20, FIRST: 1.3, LIGHT: 2.0}
-"""What the ratios are held to: of time to plain pytest's, and of memory to that without torch."""
+CARDS: Final = "cards"
+LIMITS: Final = {WARM: 0.20, CARDS: 0.40, FIRST: 1.3, LIGHT: 2.0}
+"""What the ratios are held to: of time to plain pytest's, and of memory to that without torch.
+
+On cards both sides spend most of their time on making a context, which nothing can keep warm.
+"""
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ def main() -> int:
     memory = [one[WARM].peak / one[PLAIN].peak for one in found]
     light = [one[WARM].peak / one[LIGHT].peak for one in found]
     print(machine.describe(), machine.versions(), sep="\n")
-    print(f"edit to result, {given.remote} warm / plain pytest: {_ratio(seconds, WARM)}")
+    limit = WARM if given.remote.startswith("local:cpu") else CARDS
+    print(f"edit to result, {given.remote} warm / plain pytest: {_ratio(seconds, limit)}")
     print(f"processor time of the process that the user sees, the same: {_ratio(cpu)}")
     print(f"with nothing there yet / plain pytest: {_ratio(first, FIRST)}")
     print(f"peak memory of the process that the user sees / plain pytest: {_ratio(memory)}")
