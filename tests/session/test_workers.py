@@ -217,6 +217,13 @@ MODULE = """
 """
 
 
+TOGETHER = """
+        deadline = time.monotonic() + 30
+        while len(open("session.txt").read().split()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+"""
+"""Put into a test, has it wait until a second worker has one, however busy the machine is."""
+
 CONFTEST = """
     import os
     import pytest
@@ -252,7 +259,7 @@ def known(pytester: pytest.Pytester, **seconds: float) -> None:
 def test_fixtures_live_once_in_each_worker_and_modules_stay_whole(
     pytester: pytest.Pytester,
 ) -> None:
-    modules(pytester, 4)
+    modules(pytester, 4, MODULE + TOGETHER.lstrip("\n"))
     known(pytester, **{f"test_m{at}": 0.05 for at in range(4)})
     result = run(pytester, CPU, TWO)
     result.assert_outcomes(passed=16)
