@@ -26,7 +26,7 @@ from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, ite
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.recalling import Recall
-from pytest_remotegpu.selection import Fitting, is_marked, runs_nothing
+from pytest_remotegpu.selection import Fitting, is_marked, runs_nothing, takes_all
 from pytest_remotegpu.shipping import Shipping
 
 __all__ = ["Gathering"]
@@ -167,6 +167,8 @@ class Gathering:
 
         Else it is one that sees all cards of its host. Where each worker has a host of its own, it
         is the runner of some of them, or who has one card.
+
+        :raises UsageError: where a machine would be rented for tests that it can't run.
         """
         backend = self._far_side(self._session).backend
         wanted = sorted(shapes, key=by_demand)
@@ -176,6 +178,9 @@ class Gathering:
         try:
             shape = wanted[0] if self._fitting is None else self._fitting.fit(path, wanted[0])
         except UsageError:
+            rents = isinstance(backend, Prices) and self._may_rent
+            if rents and takes_all(self._config):
+                raise  # no machine is rented for a file whose tests can't run
             return nobody  # its tests say what they lack, if they are selected
         capacity = backend.capacity
         return nobody if capacity is not None and shape.count > capacity else shape

@@ -31,6 +31,7 @@ __all__ = [
     "runs_nothing",
     "shape_of",
     "shapes_of",
+    "takes_all",
 ]
 
 MOST_ERRORS = 10
@@ -290,6 +291,14 @@ def near_misses(
         for mark in item.iter_markers()
     }
     return plan.near_misses(names, [gpu.MARK, *settings.aliases])
+
+
+def takes_all(config: pytest.Config) -> bool:
+    """Say whether a session runs all marked tests of the files that it is given."""
+    option = config.option
+    fewer = any(getattr(option, name, None) for name in ("keyword", "deselect", "lf", "stepwise"))
+    marked = getattr(option, "markexpr", "") or gpu.MARK
+    return not fewer and marked == gpu.MARK and not any("::" in arg for arg in config.args)
 
 
 def runs_nothing(config: pytest.Config) -> bool:

@@ -16,7 +16,9 @@ from modal_proto import api_pb2
 from loopback import LoopbackModal
 from session.running import Started, run, said
 
-T4 = "--remote=modal:T4"
+FAR = "--remote=modal:T4"
+T4 = (FAR, "-o", "remotegpu_collect=here")
+"""What most of these are about: tests are known, and then something goes wrong."""
 FIVE = """
     import pathlib, time, pytest
 
@@ -77,7 +79,7 @@ def test_a_test_takes_its_container_away_unheard(
 ) -> None:
     """It is found guilty, and no other one suffers for it."""
     pytester.makepyfile(KILLS)
-    with Started(pytester, T4) as session:
+    with Started(pytester, *T4) as session:
         assert session.end(150) == 1, session.text
         text = session.text
     assert "1 failed, 3 passed" in text, text
@@ -94,7 +96,7 @@ def test_a_container_is_lost(
 ) -> None:
     """Tests without a verdict run in another container; one that has its verdict runs once."""
     service.faults.lose(after=after)
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     result.assert_outcomes(passed=5)
     assert result.ret == 0
     assert [entry.retry_count for entry in service.inputs] == [1, 0]
@@ -106,13 +108,25 @@ def test_a_container_is_lost(
     assert "preempted" not in said(result)
 
 
+def test_a_container_is_lost_while_it_collects(
+    pytester: pytest.Pytester, service: LoopbackModal, ran: Path
+) -> None:
+    """Another one collects, and then runs the tests, each once."""
+    service.faults.lose(after="claim")
+    result = run(pytester, FAR)
+    result.assert_outcomes(passed=5)
+    assert result.ret == 0
+    assert sorted(numbers(ran)) == list(range(5))
+    assert "was lost while it collected: " in said(result)
+
+
 @pytest.mark.parametrize("blow", ["lose", "preempt"])
 def test_a_container_goes_before_it_begins(
     pytester: pytest.Pytester, service: LoopbackModal, ran: Path, blow: str
 ) -> None:
     """The service hands the call to another one, and nobody has to know."""
     getattr(service.faults, blow)(after=0)
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     result.assert_outcomes(passed=5)
     assert result.ret == 0
     assert sorted(numbers(ran)) == list(range(5))
@@ -130,7 +144,7 @@ def test_containers_go_again_and_again(
     """A bounded number of times, with longer and longer waits; then each test is an error."""
     service.faults.lose(after=after, times=50)
     service.limits.crashes_of_input = 2  # a container takes long to start on a busy machine
-    result = pytester.runpytest_subprocess(T4, timeout=120)
+    result = pytester.runpytest_subprocess(*T4, timeout=120)
     assert result.ret == 1
     result.assert_outcomes(errors=5)
     assert numbers(ran) == []
@@ -152,7 +166,7 @@ def test_the_stream_has_a_fault(
     pytester: pytest.Pytester, service: LoopbackModal, what: str
 ) -> None:
     setattr(service.faults, what, Once({3}))
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     result.assert_outcomes(passed=5)
     text = said(result)
     assert ("chunk 4 came where 3 was due" in text) == (what == "dropped"), text
@@ -163,7 +177,7 @@ def test_no_further_container_that_would_cost_more_than_was_said(
 ) -> None:
     """The first one is left alone, and stays for a minute; another one would do so as well."""
     service.faults.dropped = Once({3})
-    result = run(pytester, T4, "--remote-run-timeout=30", "-rE")
+    result = run(pytester, *T4, "--remote-run-timeout=30", "-rE")
     text = said(result)
     assert len(service.calls) == 1
     assert result.ret == 1
@@ -178,7 +192,7 @@ def test_no_further_container_that_would_cost_more_than_was_said(
 @pytest.mark.usefixtures("ran")
 def test_the_stream_breaks_and_goes_on(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     service.faults.cuts += [2, 4]
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     result.assert_outcomes(passed=5)
     assert len(service.calls) == 1
 
@@ -188,7 +202,7 @@ def test_a_call_is_delivered_twice(
 ) -> None:
     """The second container does not begin; nothing runs twice."""
     service.faults.twice = 1
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     result.assert_outcomes(passed=5)
     assert sorted(numbers(ran)) == list(range(5))
 
@@ -207,7 +221,7 @@ def test_a_pickle_as_a_chunk(pytester: pytest.Pytester, service: LoopbackModal) 
         )
 
     service.faults.tamper_chunk = tamper
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     assert result.ret == 1
     result.assert_outcomes(errors=5)
     assert "refused: a container sent DATA_FORMAT_PICKLE" in said(result)
@@ -225,7 +239,7 @@ def test_a_pickle_as_an_exception(pytester: pytest.Pytester, service: LoopbackMo
         return output
 
     service.faults.tamper_output = tamper
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     assert result.ret == 1
     assert not proof.exists()
 
@@ -279,6 +293,7 @@ def down(service: LoopbackModal) -> None:
     service.down()
 
 
+@pytest.mark.parametrize("far", [False, True], ids=["known", "to-collect"])
 @pytest.mark.parametrize(
     ("harm", "status", "words"),
     [
@@ -297,6 +312,7 @@ def down(service: LoopbackModal) -> None:
     ],
 )
 def test_no_test_can_run(
+    far: bool,
     pytester: pytest.Pytester,
     service: LoopbackModal,
     ran: Path,
@@ -305,12 +321,12 @@ def test_no_test_can_run(
     words: str,
 ) -> None:
     harm(service)
-    result = run(pytester, T4, "--remote-wait=2")
+    result = run(pytester, *((FAR,) if far else T4), "--remote-wait=2")
     text = said(result)
     assert re.search(words, text), text
-    assert result.ret == status, text
+    assert result.ret == (status if status == 4 or not far else 2), text
     if status == 1:
-        result.assert_outcomes(errors=5)
+        result.assert_outcomes(errors=1 if far else 5)  # a file that nobody could collect
     assert numbers(ran) == []
     if harm is down:
         service.up()
@@ -322,7 +338,7 @@ def test_no_token(
 ) -> None:
     monkeypatch.delenv("MODAL_TOKEN_ID")
     monkeypatch.delenv("MODAL_TOKEN_SECRET")
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     assert result.ret == 4
     assert "modal token new" in said(result)
     assert service.count("FunctionCreate") == 0
@@ -342,7 +358,7 @@ def test_what_is_refused_after_a_test_has_run(
         pytest.importorskip("xdist")
     pytester.makepyfile(test_a_here="def test_here(): pass")
     harm(service)
-    result = run(pytester, T4, *args)
+    result = run(pytester, *T4, *args)
     assert result.ret == 1, said(result)
     found = result.parseoutcomes()
     assert found["passed"] == 1
@@ -358,8 +374,9 @@ def test_a_card_that_there_is_not(pytester: pytest.Pytester, service: LoopbackMo
     assert service.requests == []
 
 
+@pytest.mark.parametrize("args", [T4, (FAR,), (FAR, "-m", "gpu")], ids=["known", "far", "marked"])
 def test_flash_attention_on_a_card_that_is_too_old(
-    pytester: pytest.Pytester, service: LoopbackModal
+    args: tuple[str, ...], pytester: pytest.Pytester, service: LoopbackModal
 ) -> None:
     pytester.mkpydir("flash_attn")
     pytester.makepyfile("""
@@ -369,7 +386,7 @@ def test_flash_attention_on_a_card_that_is_too_old(
         @pytest.mark.gpu
         def test_one(): pass
     """)
-    result = run(pytester, T4)
+    result = run(pytester, *args)
     assert result.ret == 4
     text = said(result)
     assert "imports flash_attn" in text
@@ -381,7 +398,7 @@ def test_flash_attention_on_a_card_that_is_too_old(
 @pytest.mark.usefixtures("ran")
 def test_stopped_from_outside(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     service.faults.fail_inputs("TERMINATED", "")
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     assert result.ret == 1
     result.assert_outcomes(errors=5)
     assert "ended without an answer" in said(result)
