@@ -102,7 +102,7 @@ def test_a_container_is_lost(
 ) -> None:
     """What has no verdict runs in another container; what has one does not run again."""
     service.faults.lose(after=4)
-    result = run(pytester, T4)
+    result = run(pytester, T4, "-o", "remotegpu_collect=here")  # where it is lost while it runs
     result.assert_outcomes(passed=2, failed=4)
     assert 6 <= len(names(ran)) <= 8, names(ran)
     assert len(service.containers) == 2
@@ -150,7 +150,7 @@ def test_the_service_fails_while_a_container_works(
 ) -> None:
     service.limits.crashes_of_input = 1
     service.faults.lose(after=4)
-    result = run(pytester, T4)
+    result = run(pytester, T4, "-o", "remotegpu_collect=here")  # where it is lost while it runs
     result.assert_outcomes(passed=2, failed=4)
     assert service.count("AttemptRetry") == 0
     runs = Counter(names(ran))  # what it runs between its loss and its end is run again elsewhere
