@@ -41,7 +41,8 @@ class Conftestless(Gathering):
             return
         shapes = {shape for found in files.values() for shape in found}
         shape = self._collector_of(self._config.rootpath, shapes)
-        self._forecast({shape: 1})
+        expected = self._forecast({shape: 1})
+        self._far_side(self._session).summary.worst = expected.worst
         collectors = self._far_collectors()
         gatherer = self._all = collectors.open_for_all(shape, self._arguments())
         collectors.wait(gatherer)

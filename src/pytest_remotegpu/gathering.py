@@ -19,6 +19,7 @@ from pytest_remotegpu.backends.base import Prices
 from pytest_remotegpu.candidates import Candidates, by_demand, folders_of
 from pytest_remotegpu.collectors import Collectors, Gatherer
 from pytest_remotegpu.config import Settings
+from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
@@ -56,7 +57,7 @@ class Gathering:
         settings: Settings,
         far_side: Callable[[pytest.Session], FarSide],
         fitting: Fitting | None,
-        forecast: Callable[[Mapping[Shape, int]], object],
+        forecast: Callable[[Mapping[Shape, int]], Forecast],
         recall: Recall,
         shipping: Shipping,
     ) -> None:
@@ -108,7 +109,8 @@ class Gathering:
             if path in self._nowhere:
                 continue
             groups[self._collector_of(path, shapes)].append(path)
-        self._forecast(dict.fromkeys(groups, 1))
+        expected = self._forecast(dict.fromkeys(groups, 1))
+        self._far_side(self._session).summary.worst = expected.worst
         for shape, paths in groups.items():
             try:
                 self._open(shape, paths)
