@@ -12,7 +12,7 @@ import pytest
 from loopback import LoopbackModal
 from session.running import Started, run, said, until
 
-T4 = "--remote=modal:T4"
+T4 = ("--remote=modal:T4", "-o", "remotegpu_collect=here")
 ONE = "import pytest\n\n@pytest.mark.gpu\ndef test_one(): pass\n"
 STEP = "uv pip install"
 SLOW = 4.0
@@ -25,7 +25,7 @@ def test_lines_come_while_it_builds(
     service.faults.slow_build = {STEP: SLOW}
     monkeypatch.setenv("REMOTEGPU_PROGRESS", "1")
     pytester.makepyfile(ONE)
-    with Started(pytester, T4) as session:
+    with Started(pytester, *T4) as session:
         assert session.end() == 0
         text = session.text
         step, built = session.at(STEP), session.at("deployed rgpu-")
@@ -46,7 +46,7 @@ def test_quiet_says_why_and_no_more(
     service.faults.slow_build = {STEP: SLOW / 2}
     monkeypatch.setenv("REMOTEGPU_PROGRESS", "0.5")
     pytester.makepyfile(ONE)
-    text = said(run(pytester, T4, "-q"))
+    text = said(run(pytester, *T4, "-q"))
     assert "1 passed" in text
     assert "builds rgpu-" in text
     assert "builds the image" not in text
@@ -58,7 +58,7 @@ def test_a_failing_build_shows_its_last_lines_even_then(
 ) -> None:
     service.faults.build_failure = "no such package: flosh-attn"
     pytester.makepyfile(ONE)
-    result = run(pytester, T4, "-q")
+    result = run(pytester, *T4, "-q")
     result.assert_outcomes(errors=1)
     assert "no such package: flosh-attn" in said(result)
 
@@ -68,7 +68,7 @@ def test_an_interval_that_is_none(
 ) -> None:
     monkeypatch.setenv("REMOTEGPU_PROGRESS", "often")
     pytester.makepyfile(ONE)
-    result = run(pytester, T4)
+    result = run(pytester, *T4)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*REMOTEGPU_PROGRESS='often' is no number of seconds*"])
     assert not service.calls
@@ -79,7 +79,7 @@ def test_an_interval_that_is_none(
 
 def start_of(pytester: pytest.Pytester, record: Path) -> dict[str, float]:
     """Run with a record, and give the seconds of each phase of the worker."""
-    result = run(pytester, T4, f"--remote-json={record}", "--remote-timeline")
+    result = run(pytester, *T4, f"--remote-json={record}", "--remote-timeline")
     result.assert_outcomes(passed=1)
     data = json.loads(record.read_text())
     assert [each["name"] for each in data["phases"]["here"]] == ["collection here", "snapshot"]
@@ -137,7 +137,7 @@ def test_who_ends_a_session_that_builds_waits_for_nothing(
     monkeypatch.setenv("TMPDIR", str(temporary))
     service.faults.slow_build = {STEP: 300.0}
     pytester.makepyfile(ONE)
-    with Started(pytester, T4, *["--remote-ephemeral"] * ephemeral) as session:
+    with Started(pytester, *T4, *["--remote-ephemeral"] * ephemeral) as session:
         session.wait_for(STEP)
         session.process.send_signal(how)
         assert until(lambda: session.process.poll() is not None, 12)
@@ -160,7 +160,7 @@ def test_couriers_that_are_killed_while_they_build_leave_no_lock(
     """The next session finds none in its way; what is said of them is tested with couriers."""
     service.faults.slow_build = {STEP: SLOW}
     pytester.makepyfile(ONE)
-    with Started(pytester, T4) as session:
+    with Started(pytester, *T4) as session:
         session.wait_for(STEP)
         (courier,) = couriers(session)
         os.kill(courier, signal.SIGKILL)
@@ -169,5 +169,5 @@ def test_couriers_that_are_killed_while_they_build_leave_no_lock(
         os.kill(courier, signal.SIGKILL)
         assert session.end() == 1
         assert "left running: nothing" in session.text
-    run(pytester, T4).assert_outcomes(passed=1)
+    run(pytester, *T4).assert_outcomes(passed=1)
     assert len(service.deploys) == 1

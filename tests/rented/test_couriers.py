@@ -13,7 +13,7 @@ import pytest
 from loopback import LoopbackModal
 from session.running import Started, until
 
-T4 = "--remote=modal:T4"
+T4 = ("--remote=modal:T4", "-o", "remotegpu_collect=here")
 STEP = "uv pip install"
 WHO = r"the process that talks to Modal \(courier, process \d+\)"
 BUILDS = WHO + r" was killed by SIGKILL while the image was built; run again what has not run"
@@ -66,7 +66,7 @@ def test_one_that_is_killed_while_it_builds_is_replaced_once(
 ) -> None:
     """The note says what happened, and not what the build has printed last."""
     service.faults.slow_build = {STEP: 2.0}
-    with Started(pytester, T4) as session:
+    with Started(pytester, *T4) as session:
         session.wait_for(STEP)
         kill(session)
         assert session.end() == 0, session.text
@@ -81,7 +81,7 @@ def test_where_the_next_one_is_killed_as_well_tests_are_errors(
 ) -> None:
     """Headed by what happened; what the build has printed stands below, and in one of them."""
     service.faults.slow_build = {STEP: 300.0}
-    with Started(pytester, T4, "-rE", "--junitxml=j.xml") as session:
+    with Started(pytester, *T4, "-rE", "--junitxml=j.xml") as session:
         session.wait_for(STEP)
         (first,) = couriers(session)
         os.kill(first, signal.SIGKILL)
@@ -108,7 +108,7 @@ def test_a_call_whose_courier_is_killed_is_withdrawn_before_the_next_is_made(
     pytester: pytest.Pytester, service: LoopbackModal, ran: Path
 ) -> None:
     service.faults.start_delay = 5.0
-    with Started(pytester, T4) as session:
+    with Started(pytester, *T4) as session:
         service.wait_until(lambda: len(service.calls) == 1, 30)
         kill(session)
         service.wait_until(lambda: len(service.calls) == 2, 30)
@@ -125,7 +125,7 @@ def test_one_process_of_several(
     """It goes on as the others do, and hands nobody's tests to errors."""
     pytest.importorskip("xdist")
     service.faults.start_delay = 5.0
-    with Started(pytester, "-n2", T4) as session:
+    with Started(pytester, "-n2", *T4) as session:
         service.wait_until(lambda: len(service.calls) == 2, 40)
         kill(session, 2)
         assert session.end() == 0, session.text
@@ -147,7 +147,7 @@ def test_one_that_is_killed_while_a_test_runs(
                 begun.touch()
                 time.sleep(60)
     """)
-    with Started(pytester, T4) as session:
+    with Started(pytester, *T4) as session:
         assert until(begun.exists)
         kill(session)
         assert session.end() == 0, session.text
@@ -170,7 +170,7 @@ def test_one_that_is_killed_after_the_last_verdict(
                 pathlib.Path({str(ends)!r}).touch()
                 time.sleep(60)
     """)
-    with Started(pytester, T4) as session:
+    with Started(pytester, *T4) as session:
         assert until(ends.exists)
         session.wait_for(" ....")
         kill(session)

@@ -62,7 +62,8 @@ def test_others_get_what_they_would(pytester: pytest.Pytester, service: Loopback
 def test_tests_without_a_mark_go_along(pytester: pytest.Pytester, service: LoopbackModal) -> None:
     """Where all are shipped, there is no container of its own for those."""
     pytester.makepyfile(test_flash=SURELY.format(mark=""), test_more="def test_more(): pass")
-    run(pytester, "--remote=modal", "--remote-all").assert_outcomes(passed=2)
+    known = ("-o", "remotegpu_collect=here")
+    run(pytester, "--remote=modal", "--remote-all", *known).assert_outcomes(passed=2)
     assert rented(service) == ["L4:1"]
 
 
