@@ -15,7 +15,8 @@ NAME = re.compile(r'"([a-z]+(?:-[a-z]+)+)"')
 
 
 @pytest.mark.parametrize(
-    "module", ["accumulating", "agreement", "causes", "scaling", "synchronising"]
+    "module",
+    ["accumulating", "agreement", "attending", "causes", "compiling", "scaling", "synchronising"],
 )
 def test_each_finding_is_explained(module: str) -> None:
     names = set(NAME.findall((HOME / f"{module}.py").read_text(encoding="utf-8")))

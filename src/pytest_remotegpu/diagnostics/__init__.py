@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from pytest_remotegpu.diagnostics.accumulating import accumulation_matches
 from pytest_remotegpu.diagnostics.agreement import losses_agree
+from pytest_remotegpu.diagnostics.attending import attention_parity
+from pytest_remotegpu.diagnostics.compiling import compile_parity
 from pytest_remotegpu.diagnostics.curves import Curve
 from pytest_remotegpu.diagnostics.overfitting import SMALL_BATCH, overfit
 from pytest_remotegpu.diagnostics.scaling import judge_loss_scale, loss_scale
@@ -40,6 +42,8 @@ __all__ = [
     "Measure",
     "Verdict",
     "accumulation_matches",
+    "attention_parity",
+    "compile_parity",
     "gradients_synchronised",
     "judge_loss_scale",
     "loss_scale",
