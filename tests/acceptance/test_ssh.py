@@ -20,7 +20,9 @@ from session.running import run, said
 from sshd import Sshd
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart"
-BOX = "--remote=ssh:gpubox"
+HERE = ("-o", "remotegpu_collect=here")
+"""Tests are known before anything goes wrong; of far collection its own tests know."""
+BOX = ("--remote=ssh:gpubox", *HERE)
 PRETENDED = "on ssh:gpubox (no GPU was used)"
 
 
@@ -31,7 +33,7 @@ def test_quickstart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
     ignored = shutil.ignore_patterns("__pycache__", ".pytest_cache")
     shutil.copytree(QUICKSTART, project, ignore=ignored)
     monkeypatch.chdir(project)
-    result = run(pytester, BOX, "--remote-artifacts=artifacts", "-v", "--junitxml=junit.xml")
+    result = run(pytester, *BOX, "--remote-artifacts=artifacts", "-v", "--junitxml=junit.xml")
     text = said(result)
     assert result.ret == pytest.ExitCode.OK, text
     result.assert_outcomes(passed=7)
@@ -114,14 +116,16 @@ def test_the_tree_travels_by_the_rules(
     (root / "link.txt").symlink_to("tracked.txt")
     for command in ("git init -q", "git add tracked.txt .env server.pem"):
         subprocess.run(command.split(), cwd=root, check=True)
-    result = pytester.runpytest_inprocess(BOX)
+    result = pytester.runpytest_inprocess(*BOX)
     text = said(result)
     result.assert_outcomes(passed=8, failed=1)
     assert re.search(r"No such file or directory: '.*data/big.bin'", text), text
     assert "'data/big.bin' was not sent: git ignores it" in text.replace(f"{root}/", "")
     assert "add 'data/big.bin' to remotegpu_include" in text
     assert canary not in text + "".join(gpubox.calls())
-    again = pytester.runpytest_inprocess(BOX, "-o", "remotegpu_include=data/big.bin", "-k", "_data")
+    again = pytester.runpytest_inprocess(
+        *BOX, "-o", "remotegpu_include=data/big.bin", "-k", "_data"
+    )
     again.assert_outcomes(passed=1, deselected=8)
 
 
@@ -141,7 +145,7 @@ def test_named_variables_travel_and_no_others(
     value = f"{uuid.uuid4()} 'ä' \n$HOME"
     monkeypatch.setenv("MY_APP_MODE", value)
     monkeypatch.setenv("MY_TOKEN", "secret")
-    result = pytester.runpytest_inprocess(BOX, "--remote-artifacts=out", "--remote-debug")
+    result = pytester.runpytest_inprocess(*BOX, "--remote-artifacts=out", "--remote-debug")
     result.assert_outcomes(passed=1)
     [path] = pytester.path.glob("out/*/environ.json")
     there = json.loads(path.read_text(encoding="utf-8"))
@@ -171,7 +175,7 @@ def test_the_far_interpreter_is_the_one_that_is_named(
         def test_far():
             assert os.environ["VIA"] == "{python}"
     """)
-    result = pytester.runpytest_inprocess(BOX, "-o", f"remotegpu_python={python}")
+    result = pytester.runpytest_inprocess(*BOX, "-o", f"remotegpu_python={python}")
     result.assert_outcomes(passed=1)
 
 
@@ -216,7 +220,7 @@ def test_folders_imports_and_live_output(
     # what a .pth file in site-packages comes to
     monkeypatch.setenv("PYTHONPATH", str(root / "src"))
     monkeypatch.chdir(root / "work")
-    result = run(pytester, BOX, "-s", "../tests/test_it.py")
+    result = run(pytester, *BOX, "-s", "../tests/test_it.py")
     text = said(result)
     assert result.ret == pytest.ExitCode.OK, text
     result.assert_outcomes(passed=1)
@@ -233,7 +237,7 @@ def test_editable_installs_beside_the_project(
     around.environment.install("first", first, entry=first / "src")
     around.environment.install("second", second, mapping={"second": second / "src" / "second"})
     pytester.makepyfile(uses("first", "second"))
-    run(pytester, BOX).assert_outcomes(passed=1)
+    run(pytester, *BOX).assert_outcomes(passed=1)
 
 
 @pytest.mark.usefixtures("gpubox")
@@ -253,7 +257,7 @@ def test_a_log_that_grows_meanwhile_is_sent_as_it_was(pytester: pytest.Pytester)
             assert pathlib.Path("run.log").read_text() == "begun\\n"
     """)
     (pytester.path / "run.log").write_text("begun\n", encoding="utf-8")
-    pytester.runpytest_inprocess(BOX).assert_outcomes(passed=1)
+    pytester.runpytest_inprocess(*BOX).assert_outcomes(passed=1)
     assert (pytester.path / "run.log").read_text(encoding="utf-8") == "begun\nmore\n"
 
 
@@ -261,7 +265,7 @@ def test_a_log_that_grows_meanwhile_is_sent_as_it_was(pytester: pytest.Pytester)
 def test_a_look_starts_nothing(look: str, gpubox: Sshd, pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import pytest\n@pytest.mark.gpu(2)\ndef test_far(): pass\n")
     calls, log = gpubox.calls(), gpubox.log()
-    result = pytester.runpytest_inprocess(BOX, look)
+    result = pytester.runpytest_inprocess(*BOX, look)
     assert result.ret == pytest.ExitCode.OK
     assert "test_far" in said(result)
     assert (gpubox.calls(), gpubox.log()) == (calls, log)

@@ -18,7 +18,9 @@ from session.running import Started, said, until
 from sshd import Sshd
 
 pytestmark = pytest.mark.usefixtures("lean")
-BOX = "--remote=ssh:gpubox"
+HERE = ("-o", "remotegpu_collect=here")
+"""Tests are known before anything goes wrong; of far collection its own tests know."""
+BOX = ("--remote=ssh:gpubox", *HERE)
 TESTS = """
     import pathlib
     import pytest
@@ -88,7 +90,7 @@ def test_an_unfit_interpreter_is_a_usage_error(
     if script is not None:
         python.write_text(script, encoding="utf-8")
         python.chmod(0o755 if script else 0o644)
-    result = pytester.runpytest_inprocess(BOX, "-o", f"remotegpu_python={python}")
+    result = pytester.runpytest_inprocess(*BOX, "-o", f"remotegpu_python={python}")
     text = said(result)
     assert result.ret == pytest.ExitCode.USAGE_ERROR, text
     for pattern in UNABLE[name].said:
@@ -106,7 +108,7 @@ def test_a_host_out_of_reach_is_an_error_for_each_of_its_tests(
     host: str, why: str, gpubox: Sshd, pytester: pytest.Pytester
 ) -> None:
     pytester.makepyfile(TESTS)
-    result = pytester.runpytest_inprocess(f"--remote=ssh:{host}", "-rE")
+    result = pytester.runpytest_inprocess(f"--remote=ssh:{host}", *HERE, "-rE")
     text = said(result)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=1, errors=2)
@@ -127,7 +129,7 @@ def test_a_login_that_talks_is_named_as_the_cause(
     )
     python.chmod(0o755)
     pytester.makepyfile(TESTS)
-    result = pytester.runpytest_inprocess(BOX, "-o", f"remotegpu_python={python}")
+    result = pytester.runpytest_inprocess(*BOX, "-o", f"remotegpu_python={python}")
     text = said(result)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=1, errors=2)
@@ -176,7 +178,7 @@ class Long(Started):
         self.there = gpubox.home / name
         self.there.mkdir()
         pytester.makepyfile(LONG.format(name=name))
-        super().__init__(pytester, BOX, "-v")
+        super().__init__(pytester, *BOX, "-v")
         assert until((self.there / "has-begun").exists), self.text
         assert until(lambda: len(gpubox.living()) >= 5)
         assert gpubox.leavings() != []

@@ -41,6 +41,8 @@ MARK: Final = "REMOTEGPU_FAULTS_HOME"
 LEASES: Final = Path("/tmp/pytest-remotegpu-leases")  # noqa: S108 -- where the package has them
 UNUSED: Final = ("cacheprovider", "hypothesispytest", "xdist")
 """Plugins that would only cost time."""
+HERE: Final = ("-o", "remotegpu_collect=here")
+"""All tests are known before anything goes wrong; ``tests/far`` has what can't be collected."""
 NUMBERS = itertools.count(uuid.uuid4().int % 2**31)
 
 
@@ -278,7 +280,7 @@ def command(draw: Draw, kind: Kind) -> list[str]:
     """Give the command line of a session."""
     words = [sys.executable, "-m", "pytest", "-v", "--color=no"]
     words += [word for name in UNUSED for word in ("-p", f"no:{name}")]
-    words += [f"--remote={draw.backend}", "--junitxml=../j.xml", *kind.args]
+    words += [f"--remote={draw.backend}", "--junitxml=../j.xml", *HERE, *kind.args]
     words += ["--remote-fresh"] if draw.fresh else []
     words += ["-s"] if draw.live else []
     return [*kind.wrapper(), *words]
