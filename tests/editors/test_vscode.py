@@ -17,7 +17,8 @@ from session.running import CPU, PATIENCE
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a named pipe as Unix has it")
 
 FAR = (CPU, "-o", "remotegpu_collect=far")
-WAYS = {"collected here": (CPU,), "collected there": FAR}
+HERE = (CPU, "-o", "remotegpu_collect=here")
+WAYS = {"collected here": HERE, "collected there": FAR}
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 EDITORS = Path(__file__).parent
 PROJECT = """
@@ -157,7 +158,7 @@ def outline(tree: dict[str, Any]) -> Any:
 def test_discovery(editor: Editor, pytester: pytest.Pytester, way: tuple[str, ...]) -> None:
     pytester.makepyfile(**{"sub/test_all": PROJECT})
     far, plain = editor.discover(*way), editor.discover()
-    assert far == (plain if way == (CPU,) else without_lines_of_classes(plain))
+    assert far == (plain if way == HERE else without_lines_of_classes(plain))
     (folder,) = outline(plain).values()
     assert folder == [
         {
