@@ -119,7 +119,7 @@ LEGS: dict[Leg, tuple[str, ...] | None] = {
     HERE_COMMAND: ("outcomes",),
     SSH: ("output", "choices"),
     MODAL_SHAPED: ("params", "choices"),
-    MODAL: COLLECTABLE if WHOLE else ("output", "layout", "choices"),
+    MODAL: ("output", "layout") if WHOLE else ("output", "layout", "choices"),
     HERE_MODAL: None if WHOLE else ("choices",),
     # what the others have in them ends pytest-xdist itself
     XDIST: ("params", "scopes", "styles", "layout", "hooks", "broken", "choices"),

@@ -43,7 +43,7 @@ KERNELS: Final = {
     "_scaled_dot_product_flash_attention": "flash",
     "_scaled_dot_product_efficient_attention": "efficient",
     "_scaled_dot_product_cudnn_attention": "cudnn",
-    "_scaled_dot_product_fused_attention_overrideable": "overrideable",
+    "_scaled_dot_product_fused_attention_overridable": "overrideable",
     "_scaled_dot_product_attention_math": "math",
 }
 """What an operation's name has in it, and the kernel it is of; the first that is met counts."""
