@@ -115,6 +115,14 @@ WHY = {
 """Files of tests that do not travel: their name, the reason, and the options for it."""
 
 
+def write(far: pytest.Pytester, name: str, workers: list[str]) -> None:
+    """Write a file of tests of this name beside one that travels."""
+    if workers == ["-n2"]:
+        pytest.importorskip("xdist")
+    for each in (name, "test_sent.py"):
+        (far.path / each).write_text("import pytest\n\n@pytest.mark.gpu\ndef test_it(): pass\n")
+
+
 @needs_git
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=str)
 @pytest.mark.parametrize(("name", "reason", "options"), WHY.values(), ids=WHY)
@@ -122,11 +130,7 @@ def test_a_file_of_tests_that_did_not_travel_is_not_collected(
     far: pytest.Pytester, name: str, reason: str, options: list[str], workers: list[str]
 ) -> None:
     """As one that can't be imported here; with pytest-xdist the others run then."""
-    if workers == ["-n2"]:
-        pytest.importorskip("xdist")
-    source = "import pytest\n\n@pytest.mark.gpu\ndef test_it(): pass\n"
-    for each in (name, "test_sent.py"):
-        (far.path / each).write_text(source)
+    write(far, name, workers)
     result = run(far, FAR, *options, *workers, name, "test_sent.py")
     text = said(result)
     assert result.ret == (1 if workers else 2)
@@ -148,11 +152,7 @@ def test_a_file_of_tests_that_did_not_travel_is_the_cause(
     far: pytest.Pytester, name: str, reason: str, options: list[str], workers: list[str]
 ) -> None:
     """Where its tests are known here: each line says why, and none names a far folder."""
-    if workers == ["-n2"]:
-        pytest.importorskip("xdist")
-    source = "import pytest\n\n@pytest.mark.gpu\ndef test_it(): pass\n"
-    for each in (name, "test_sent.py"):
-        (far.path / each).write_text(source)
+    write(far, name, workers)
     far.makepyfile(test_here="def test_here(): pass")  # after one has run it is no usage error
     own = ("-o", "remotegpu_collect=here", *options, *workers)
     result = run(far, FAR, *own, name, "test_sent.py", "test_here.py")

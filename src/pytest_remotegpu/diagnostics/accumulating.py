@@ -209,9 +209,7 @@ def _dependent(error: float) -> Finding:
         "batch-dependent",
         "the large batch's own gradient is not the weighted mean of the micro-batches' gradients "
         f"(they differ by {error:.2g} of its norm), so that no accumulation can match it",
-        "see that count counts what the loss is the mean over, that join pads with ignored "
-        "targets, and that no layer (BatchNorm, in-batch negatives) makes samples depend on each "
-        "other",
+        batches.JOINING,
     )
 
 

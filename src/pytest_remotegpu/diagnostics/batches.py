@@ -23,6 +23,11 @@ TARGETS: Final = ("labels", "label", "targets", "target", "y")
 """Keys under which a mapping holds what the model has to learn."""
 IGNORED: Final = -100
 """The target that ``cross_entropy`` leaves out."""
+JOINING: Final = (
+    "see that count counts what the loss is the mean over, that join pads with ignored targets, "
+    "and that no layer (BatchNorm, in-batch negatives) makes samples depend on each other"
+)
+"""What to look at where parts of a batch and the whole disagree in one process already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,9 +184,7 @@ def _joined_differs(right: float, weighted: float) -> Finding:
     return Finding(
         "joined-batch-differs",
         f"in one process the joined batch has {right:.6g}, its parts together {weighted:.6g}",
-        "see that count counts what the loss is the mean over, that join pads with ignored "
-        "targets, and that no layer (BatchNorm, in-batch negatives) makes samples depend on each "
-        "other",
+        batches.JOINING,
     )
 
 
