@@ -320,9 +320,7 @@ class Agent:
 
     def _end_strays(self) -> None:
         """End what came here as an orphan, now that it can be nobody's."""
-        zygotes = self._pool.processes()
-        own = [pid for zygote in zygotes for pid in process.children(zygote)]
-        process.end_tree(keep=(*zygotes, *own))
+        process.end_tree(keep=(*self._pool.processes(),))
 
     def close(self) -> None:
         """End everything."""

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -133,13 +133,16 @@ def allow_look(parent: int) -> None:
     _prctl(_PR_SET_PTRACER, parent)
 
 
-def children(pid: int) -> list[int]:
-    """List all living descendants of a process, nearest first (Linux; empty elsewhere)."""
+def children(pid: int, without: Collection[int] = ()) -> list[int]:
+    """List all living descendants of a process, nearest first (Linux; empty elsewhere).
+
+    :param without: processes that are left out, and with each what descends from it.
+    """
     found: list[int] = []
     todo = [pid]
     while todo:
         for task in _tasks(todo.pop()):
-            new = [int(child) for child in task.split()]
+            new = [child for child in map(int, task.split()) if child not in without]
             found += new
             todo += new
     return found
@@ -159,7 +162,7 @@ def end_tree(
 ) -> list[int]:
     """Kill every descendant of this process until none is left.
 
-    :param keep: processes that stay.
+    :param keep: processes that stay, and all that descends from each: they may fork meanwhile.
     :param within: seconds after which to stop trying.
     :param of: other processes whose descendants end likewise.
     :return: those that are still there.
@@ -167,7 +170,7 @@ def end_tree(
     deadline = time.monotonic() + within
     while True:
         roots = (os.getpid(), *of)
-        left = [pid for root in roots for pid in children(root) if pid not in keep]
+        left = [pid for root in roots for pid in children(root, keep)]
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

@@ -34,7 +34,6 @@ from pytest_remotegpu.worker.process import (
     ROOT,
     TWIN,
     adopt_orphans,
-    children,
     end_tree,
     fork,
     fork_quietly,
@@ -357,14 +356,11 @@ class Server:
 
     def _end_strays(self) -> None:
         """End what a fork of this process has left here, if it was killed before it could."""
-        known = self._twins | self._runners.keys()
-        living = [pid for twin in known for pid in children(twin)]
-        end_tree(keep=(*known, *living))
+        end_tree(keep=(*self._twins, *self._runners))
 
     def end(self) -> None:
         """End the runners; forks that serve others go on until those let them go."""
-        living = [pid for twin in self._twins for pid in children(twin)]
-        end_tree(keep=(*self._twins, *living))
+        end_tree(keep=(*self._twins,))
 
 
 def _words(option: str) -> list[str]:
