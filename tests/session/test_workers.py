@@ -18,6 +18,7 @@ from pytest_remotegpu.protocol import events, orders
 from stage import FAR, HERE, PASSED, Played, Stage
 
 from .running import CPU, LONG, Started, run, said, until
+from .sharing import MODULE, TOGETHER, known, lines, modules
 
 TWO = "--remote-workers=2"
 
@@ -198,68 +199,11 @@ def test_refusal_of_all(stage: Stage) -> None:
 
 # ---------------------------------------------------------------- real workers
 
-MODULE = """
-    import os, pathlib, time
-    import pytest
-    pytestmark = pytest.mark.gpu
-
-    @pytest.fixture(scope="module")
-    def data(model):
-        note("NAME.txt")
-
-    def note(name):
-        with open(name, "a") as file:
-            file.write(f"{os.getpid()} ")
-
-    @pytest.mark.parametrize("n", range(4))
-    def test_it(n, data):
-        time.sleep(0.05)
-"""
-
-
-TOGETHER = """
-        deadline = time.monotonic() + 30
-        while len(open("session.txt").read().split()) < 2 and time.monotonic() < deadline:
-            time.sleep(0.02)
-"""
-"""Put into a test, has it wait until a second worker has one, however busy the machine is."""
-
-CONFTEST = """
-    import os
-    import pytest
-
-    @pytest.fixture(scope="session")
-    def model():
-        with open("session.txt", "a") as file:
-            file.write(f"{os.getpid()} ")
-        yield
-        with open("session-ended.txt", "a") as file:
-            file.write(f"{os.getpid()} ")
-"""
-
-
-def modules(pytester: pytest.Pytester, number: int, source: str = MODULE) -> None:
-    pytester.makeconftest(CONFTEST)
-    files = {f"test_m{at}": source.replace("NAME", f"m{at}") for at in range(number)}
-    pytester.makepyfile(**files)
-
-
-def lines(pytester: pytest.Pytester, name: str) -> list[str]:
-    return (pytester.path / name).read_text().split()
-
-
-def known(pytester: pytest.Pytester, **seconds: float) -> None:
-    """Write durations as an earlier session leaves them."""
-    path = pytester.path / ".pytest_cache/v/remotegpu/durations"
-    path.parent.mkdir(parents=True)
-    found = {f"{m}.py::test_it[{n}]": each for m, each in seconds.items() for n in range(4)}
-    path.write_text(json.dumps(found))
-
 
 def test_fixtures_live_once_in_each_worker_and_modules_stay_whole(
     pytester: pytest.Pytester,
 ) -> None:
-    modules(pytester, 4, MODULE + TOGETHER.lstrip("\n"))
+    modules(pytester, 4, MODULE + TOGETHER.replace("FILE", "session.txt").lstrip("\n"))
     known(pytester, **{f"test_m{at}": 0.05 for at in range(4)})
     result = run(pytester, CPU, TWO)
     result.assert_outcomes(passed=16)
@@ -315,24 +259,35 @@ LATE = """
     def test_it(n):
         with open("pids.txt", "a") as file:
             file.write(f"{os.getpid()} ")
+        TOGETHER
         time.sleep(0.4)
-"""
+""".replace("        TOGETHER", TOGETHER.replace("FILE", "pids.txt"))
+
+
+SHORT = """
+    import time
+    import pytest
+
+    @pytest.mark.gpu
+    def test():
+        with open("pids.txt", "a") as file:
+            file.write("short ")
+        TOGETHER
+""".replace("        TOGETHER", TOGETHER.replace("FILE", "pids.txt"))
 
 
 def test_a_module_that_alone_would_keep_the_session_waiting(pytester: pytest.Pytester) -> None:
     modules(pytester, 1, LATE)
     result = run(pytester, CPU, TWO)
     result.assert_outcomes(passed=6)
-    assert min(Counter(lines(pytester, "pids.txt")).values()) in (
-        2,
-        3,
-    )  # the first to start has more
+    counts = Counter(lines(pytester, "pids.txt")).values()
+    assert min(counts) in (2, 3)  # the first to start has more
 
 
 def test_a_late_worker_gives_back_what_it_has_not_begun(pytester: pytest.Pytester) -> None:
     """The first module is taken for a short one; it is not, and the second worker helps."""
     modules(pytester, 2, LATE)
-    (pytester.path / "test_m1.py").write_text("import pytest\n@pytest.mark.gpu\ndef test(): pass\n")
+    pytester.makepyfile(test_m1=SHORT)
     path = pytester.path / ".pytest_cache/v/remotegpu/durations"
     path.parent.mkdir(parents=True)
     path.write_text(
@@ -340,7 +295,7 @@ def test_a_late_worker_gives_back_what_it_has_not_begun(pytester: pytest.Pyteste
     )
     result = run(pytester, CPU, TWO)
     result.assert_outcomes(passed=7)
-    assert len(Counter(lines(pytester, "pids.txt"))) == 2
+    assert len({*lines(pytester, "pids.txt")} - {"short"}) == 2
 
 
 def test_properties_of_the_suite_are_written_once(pytester: pytest.Pytester) -> None:
@@ -412,13 +367,18 @@ FAILS = """
     import pytest
     pytestmark = pytest.mark.gpu
 
+    def together():
+        TOGETHER
+
     @pytest.mark.parametrize("n", range(8))
     def test_it(n):
         with open("began.txt", "a") as file:
             file.write(f"NAME-{n} ")
+        if n == 0:
+            together()
         time.sleep(0.2)
         assert n != 1
-"""
+""".replace("        TOGETHER", TOGETHER.replace("FILE", "began.txt"))
 
 
 @pytest.mark.parametrize("option", ["-x", "--maxfail=2"])
@@ -446,9 +406,9 @@ def test_ctrl_c_ends_them_all(pytester: pytest.Pytester) -> None:
 
 def test_the_run_limit_ends_them_all(pytester: pytest.Pytester) -> None:
     modules(pytester, 2, LONG)
-    result = run(pytester, CPU, TWO, "--remote-run-timeout=3")
+    result = run(pytester, CPU, TWO, "--remote-run-timeout=6")
     result.assert_outcomes(passed=2, failed=2, errors=2)
-    assert "the run limit of 3 s (--remote-run-timeout) is reached" in said(result)
+    assert "the run limit of 6 s (--remote-run-timeout) is reached" in said(result)
 
 
 def test_a_worker_that_lies_at_the_run_limit(stage: Stage) -> None:
