@@ -1,4 +1,4 @@
-"""What all tests of this example share. Imports no torch: that is needed where the tests run only."""
+"""What all tests of this example share. Imports no torch: only where they run it is needed."""
 
 from __future__ import annotations
 

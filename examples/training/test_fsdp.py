@@ -76,9 +76,7 @@ def test_computes_in_bfloat16_and_keeps_float32(rank: int, gpu_device: torch.dev
 
 
 @TWO
-def test_goes_on_from_a_checkpoint(
-    rank: int, gpu_device: torch.device, shared_path: Path
-) -> None:
+def test_goes_on_from_a_checkpoint(rank: int, gpu_device: torch.device, shared_path: Path) -> None:
     lessons = [lesson(n, gpu_device, rank, 2) for n in range(8)]
     model = sharded(make(gpu_device))
     optimizer = make_optimizer(model)

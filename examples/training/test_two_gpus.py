@@ -1,4 +1,4 @@
-"""Two ranks with a card each: what DDP and FSDP2 do is what one process does with all their data."""
+"""Two ranks with a card each: DDP and FSDP2 do what one process does with all their data."""
 
 from __future__ import annotations
 

@@ -29,9 +29,7 @@ def mean_loss(model: nn.Module, batch: Batch) -> Tensor:
     """Give the mean loss over the tokens of a batch, as one process alone has it."""
     ids, targets = batch
     logits = model(ids).float()  # a sum over the vocabulary is no work for bfloat16
-    return functional.cross_entropy(
-        logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED
-    )
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
 
 def share(batch: Batch) -> Tensor:
