@@ -1,6 +1,7 @@
 """Each folder of ``examples/`` as its user runs it: through ``local:cpu``, and plainly.
 
-Knows the examples by their folders only, apart from what the quickstart promises.
+Knows the examples by their folders only, apart from what the quickstart promises. That of training
+takes longer than others: ``tests/diagnostics/test_training.py`` runs it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
+LONG = {"training"}
+NAMES = sorted({path.name for path in EXAMPLES.iterdir() if path.is_dir()} - LONG)
 TORCH_IS_MISSING = re.compile(r"torch.* not installed")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 GPU_IS_MISSING = "this host shows 0"

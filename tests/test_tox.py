@@ -18,7 +18,8 @@ from session.running import said
 pytest.importorskip("tox", reason="tox is not installed")
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("gpu", "gpu-tests", "gpu-single", "gpu-multi")
+NAMES = ("gpu", "gpu-tests", "gpu-single", "gpu-multi", "gpu-overfitting")
+PATHS = "tests/", "examples/"
 MARKED = """
     import pytest
     def test_plain(): pass
@@ -26,6 +27,8 @@ MARKED = """
     def test_one(): pass
     @pytest.mark.{several}
     def test_two(): pass
+    @pytest.mark.{several}
+    def test_overfits(): pass
 """
 
 
@@ -61,21 +64,24 @@ def test_what_this_projects_environments_select(pytester: pytest.Pytester) -> No
     found = commands(ROOT)
     assert set(found) == set(NAMES)
     pytester.makepyfile(MARKED.format(several="gpu(count=2)"))
-    options = {
-        name: [w for w in words if not w.startswith("tests/")] for name, words in found.items()
-    }
+    options = {name: [w for w in words if not w.startswith(PATHS)] for name, words in found.items()}
     assert all("--gpu-required" in words for words in options.values())
     chosen = {name: selected(pytester, *words) for name, words in options.items()}
     assert chosen == {
-        "gpu": {"test_plain", "test_one", "test_two"},
-        "gpu-tests": {"test_one", "test_two"},
+        "gpu": {"test_plain", "test_one", "test_two", "test_overfits"},
+        "gpu-tests": {"test_one", "test_two", "test_overfits"},
         "gpu-single": {"test_one"},
-        "gpu-multi": {"test_two"},
+        "gpu-multi": {"test_two", "test_overfits"},
+        "gpu-overfitting": {"test_one", "test_two", "test_overfits"},
     }
 
 
 def test_each_test_of_two_cards_says_so_by_the_name_of_the_argument() -> None:
-    for path in [*(ROOT / "tests" / "gpu").glob("*.py"), *(ROOT / "tests/acceptance").glob("*.py")]:
+    for path in [
+        *(ROOT / "tests" / "gpu").glob("*.py"),
+        *(ROOT / "tests/acceptance").glob("*.py"),
+        *(ROOT / "examples/training").glob("*.py"),
+    ]:
         assert not re.search(r"^@pytest\.mark\.gpu\(\d", path.read_text("utf-8"), re.MULTILINE), (
             path
         )
@@ -91,20 +97,21 @@ def test_what_the_environments_of_the_recipe_select(
     options = {name: [w for w in words if w != "--gpu-required"] for name, words in found.items()}
     chosen = {name: selected(pytester, *words) for name, words in options.items()}
     assert chosen == {
-        "gpu": {"test_plain", "test_one", "test_two"},
-        "gpu-tests": {"test_one", "test_two"},
+        "gpu": {"test_plain", "test_one", "test_two", "test_overfits"},
+        "gpu-tests": {"test_one", "test_two", "test_overfits"},
         "gpu-single": {"test_one"},
-        "gpu-multi": {"test_two"},
+        "gpu-multi": {"test_two", "test_overfits"},
+        "gpu-overfitting": {"test_overfits"},
     }
     result = pytester.runpytest_subprocess(*options["gpu-multi"], timeout=90)
-    assert "remote: 1 test on 2 GPUs" in said(result)
-    result.assert_outcomes(passed=1, deselected=2)
+    assert "remote: 2 tests on 2 GPUs" in said(result)
+    result.assert_outcomes(passed=2, deselected=2)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_environment_that_selects_nothing_fails(name: str, pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_plain(): pass")
-    words = [word for word in commands(ROOT)[name] if not word.startswith("tests/")]
+    words = [word for word in commands(ROOT)[name] if not word.startswith(PATHS)]
     result = pytester.runpytest_subprocess(*words, timeout=90)
     if name == "gpu":
         assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -232,6 +232,11 @@ OVERFIT = """
         dist.all_gather_object(everyones, losses)
         assert everyones[0] == everyones[1]
 
+    def test_gradients_are_measured_whole(rank_group, rank):
+        spread, alone = (overfit(make, one(0), loss=mean, **FAST) for make in (sharded, plain))
+        ((norms,), (right,)) = (each.curves[1].series.values() for each in (spread, alone))
+        assert norms == pytest.approx(right, rel=1e-3) and min(right[:10]) > 0.01
+
     def test_low_precision_with_parameters_in_float32(rank_group, rank):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         assert codes(overfit(lambda: sharded(policy), one(rank), loss=mean, **FAST)) == ()
@@ -277,5 +282,5 @@ def test_clean_ranks_pass_and_each_fault_is_named(pytester: pytest.Pytester) -> 
         test_overfit=COMMON + OVERFIT,
     )
     result = pytester.runpytest_subprocess(CPU, "-q", timeout=100)
-    assert "54 passed" in said(result), said(result)
+    assert "55 passed" in said(result), said(result)
     assert result.ret == 0, said(result)

@@ -178,6 +178,9 @@ class _Gradients:
         """Parameters whose gradients a step of the optimizer has used, and none has come since."""
         self.uncleared: set[int] = set()
         self.here: dict[str, torch.Tensor] = {}
+        """The norm of each gradient of this step, or of what this rank has of it."""
+        self.layouts: dict[str, Any] = {}
+        """How those are spread that no rank has whole."""
         self.largest: dict[str, torch.Tensor] = {}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
@@ -192,7 +195,7 @@ class _Gradients:
 
         def added(whole: torch.Tensor) -> None:
             if whole.grad is not None:
-                self.here[name] = _whole(whole.grad.detach().float().norm())
+                self._take(name, whole.grad)
 
         stack.callback(parameter.register_hook(came).remove)
         stack.callback(parameter.register_post_accumulate_grad_hook(added).remove)
@@ -201,18 +204,47 @@ class _Gradients:
         """Take in, before the optimizer steps, gradients that came by another way, as FSDP's do."""
         for name, parameter in model.named_parameters():
             if name not in self.here and parameter.grad is not None:
-                self.here[name] = _whole(parameter.grad.detach().float().norm())
+                self._take(name, parameter.grad)
+
+    def _take(self, name: str, gradient: torch.Tensor) -> None:
+        places: Any = getattr(gradient, "placements", ())
+        spread = bool(places) and not any(place.is_partial() for place in places)
+        here: Any = gradient.detach()
+        if spread:
+            self.layouts[name] = here.device_mesh, places
+        self.here[name] = here.to_local().float().norm() if spread else _whole(here.float().norm())
 
     def end_step(self) -> torch.Tensor | float:
         """Give the norm of all gradients of the step."""
         import torch  # noqa: PLC0415 -- late
 
+        self.here |= _whole_norms(self.here, self.layouts)
         for name, norm in self.here.items():
             last = self.largest.get(name)
             self.largest[name] = norm if last is None else torch.maximum(last, norm)
         total = torch.stack(list(self.here.values())).norm() if self.here else math.nan
-        self.here, self.step = {}, self.step + 1
+        self.here, self.layouts, self.step = {}, {}, self.step + 1
         return total
+
+
+def _whole_norms(here: dict[str, torch.Tensor], layouts: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Give the norms of spread tensors of which each rank knows that of its part.
+
+    All that are spread alike take one exchange together, since each one waits for all ranks.
+    """
+    groups: dict[Any, list[str]] = {}
+    for name in sorted(layouts):
+        groups.setdefault(layouts[name], []).append(name)
+    found: dict[str, torch.Tensor] = {}
+    for (mesh, places), names in groups.items():
+        import torch  # noqa: PLC0415 -- late
+        from torch.distributed import tensor  # noqa: PLC0415 -- late
+
+        squares = torch.stack([here[name].double() ** 2 for name in names])
+        sums = [place if place.is_replicate() else tensor.Partial() for place in places]
+        whole = tensor.DTensor.from_local(squares, mesh, sums).full_tensor().sqrt()
+        found |= dict(zip(names, whole.float(), strict=True))
+    return found
 
 
 def _train(
@@ -238,12 +270,12 @@ def _train(
             watch(model, step)
         try:
             loss = _step(recipe, model, optimizer, recipe.batch(step))
-            trial.losses.append(meeting.mean(loss, device) if trial.spread else loss)
         except DetachedError:
             trial.detached = True
-            break
-        finally:
             norms.append(gradients.end_step())
+            break
+        norms.append(gradients.end_step())
+        trial.losses.append(meeting.mean(loss, device) if trial.spread else loss)
         if trial.bad_step is not None:
             break
     trial.norms = [float(norm) for norm in norms]
