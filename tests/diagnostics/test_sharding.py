@@ -26,9 +26,9 @@ COMMON = """
         HERE.update(rank=rank, device=gpu_device)
 
     def mlp():
-        # rows: 16, 3, 1 and 4, so that shards are uneven and some are empty
-        layers = nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 3), nn.Linear(3, 1)
-        return nn.Sequential(*layers, nn.Linear(1, 4)).to(HERE["device"])
+        # of rows 9, 1 and 4: shards are uneven, and one is empty
+        layers = nn.Linear(8, 9), nn.Tanh(), nn.Dropout(0.5), nn.Linear(9, 1), nn.Linear(1, 4)
+        return nn.Sequential(*layers).to(HERE["device"])
 
     def batch(seed=0, sizes=(4, 4), rank=None):
         rank = HERE["rank"] if rank is None else rank
@@ -46,7 +46,10 @@ COMMON = """
         return mean(model, batch) * len(batch[1]) * dist.get_world_size() / total
 
     def check(make=mlp, data=None, **more):
-        verdict = fsdp_matches(make, data or batch(), **{"loss": mean, "steps": 2, **more})
+        how = {"loss": mean, "steps": 2, **more}
+        if not {"shard", "policy"} & {*how}:
+            how["shard"] = fully_shard  # in one piece, which takes less time
+        verdict = fsdp_matches(make, data or batch(), **how)
         print(verdict)
         return verdict
 
@@ -56,16 +59,16 @@ COMMON = """
 CLEAN = """
     @pytest.mark.parametrize("seed", range(10))
     def test_clean(seed):
-        verdict = check(data=batch(seed), seed=seed, steps=4)
+        verdict = check(data=batch(seed), seed=seed, steps=4, shard=None)
         assert verdict.codes == ()
-        assert verdict.value("parameters that are sharded") == 8
+        assert verdict.value("parameters that are sharded") == 6
         assert verdict.value("computed in") == "float32"
         assert verdict.value("largest difference of a gradient") < 1e-5
         assert verdict.value("resumed from") == "full, sharded"
         one, other = verdict.curves[0].series.values()
         assert one == pytest.approx(other, rel=1e-5) and one[-1] < one[0]
 
-    @pytest.mark.parametrize("seed", range(10))
+    @pytest.mark.parametrize("seed", range(4))
     def test_clean_in_bfloat16(seed):
         verdict = check(data=batch(seed), seed=seed, policy=BF16)
         assert verdict.codes == ()
@@ -112,7 +115,7 @@ CLEAN = """
         return ids[:, :-1].flatten(), ids[:, 1:].flatten()
 
     def test_tied_frozen_and_unused():
-        verdict = check(tied, tokens())
+        verdict = check(tied, tokens(), shard=None)
         assert verdict.codes == ()
         assert verdict.value("resumed from") == "full, sharded"
 
@@ -137,7 +140,7 @@ GRADIENTS = """
     def test_no_averaging():
         verdict = check(shard=lambda model: None)
         assert verdict.codes == ("not-sharded", "dropped-all-reduce")
-        assert [len(finding.where) for finding in verdict.findings] == [8, 8]
+        assert [len(finding.where) for finding in verdict.findings] == [6, 6]
 
     def test_a_parameter_that_is_left_out():
         def shard(model):
@@ -157,10 +160,8 @@ GRADIENTS = """
         assert codes(make, shard=shard, unsharded=["0.*"]) == ()
 
     def test_sum():
-        def shard(model):
-            fully_shard(model)
-            model.set_gradient_divide_factor(1.0)
-        assert codes(shard=shard) == ("sum-instead-of-mean",)
+        double = lambda model, batch: mean(model, batch) * 2
+        assert codes(loss=double, whole=mean) == ("sum-instead-of-mean",)
 
     def test_divided_twice():
         half = lambda model, batch: mean(model, batch) / 2
@@ -175,7 +176,7 @@ GRADIENTS = """
             model.set_requires_gradient_sync(False)
         verdict = check(shard=shard)
         assert verdict.codes == ("missing-gradient",)
-        assert len(verdict.findings[0].where) == 8
+        assert len(verdict.findings[0].where) == 6
 
     def test_same_data():
         verdict = check(data=batch(rank=0))
@@ -202,7 +203,7 @@ MODELS = """
             return mlp()
         verdict = check(make)
         assert verdict.codes == ("different-weights",)
-        assert len(verdict.findings[0].where) == 8
+        assert len(verdict.findings[0].where) == 6
 
         def shard(model):
             for parameter in model.parameters():
@@ -267,7 +268,7 @@ OPTIMIZERS = """
             return fully_shard(model), optimizer
         verdict = check(shard=shard, make_optimizer=adam)
         assert verdict.codes == ("stale-optimizer",)
-        assert len(verdict.findings[0].where) == 8
+        assert len(verdict.findings[0].where) == 6
 
     def test_made_with_sharding():
         def shard(model):
@@ -282,7 +283,7 @@ OPTIMIZERS = """
             return torch.optim.AdamW([p for p in model.parameters() if p.ndim > 1], lr=1e-3)
         verdict = check(make_optimizer=some)
         assert verdict.codes == ("not-in-optimizer",)
-        assert len(verdict.findings[0].where) == 4
+        assert len(verdict.findings[0].where) == 3
 
     def test_other_rate():
         def make_optimizer(model):
@@ -392,5 +393,5 @@ def test_clean_ranks_pass_and_each_fault_is_named(pytester: pytest.Pytester) -> 
         test_errors=COMMON + ERRORS,
     )
     result = pytester.runpytest_subprocess(CPU, "-q", timeout=300)
-    assert "62 passed" in said(result), said(result)
+    assert "56 passed" in said(result), said(result)
     assert result.ret == 0, said(result)

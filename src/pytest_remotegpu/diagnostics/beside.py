@@ -110,13 +110,18 @@ class Check:
     def verdict(self) -> Verdict:
         """Run all, and judge."""
         self._run()
-        everyones = meeting.gather(self.findings, self.recipe.group)
+        self._agree()
+        return Verdict("fsdp_matches", tuple(self.measured), tuple(self.findings), self.curves)
+
+    def _agree(self) -> None:
+        """Let all ranks have what each has found: what comes next is the same on all."""
         merged: dict[tuple[str, str], Finding] = {}
-        for finding in (finding for each in everyones for finding in each):
-            known = merged.setdefault((finding.code, finding.next_step), finding)
-            where = tuple(dict.fromkeys((*known.where, *finding.where)))
-            merged[finding.code, finding.next_step] = replace(known, where=where)
-        return Verdict("fsdp_matches", tuple(self.measured), tuple(merged.values()), self.curves)
+        for each in meeting.gather(self.findings, self.recipe.group):
+            for finding in each:
+                known = merged.setdefault((finding.code, finding.next_step), finding)
+                where = tuple(dict.fromkeys((*known.where, *finding.where)))
+                merged[finding.code, finding.next_step] = replace(known, where=where)
+        self.findings = [*merged.values()]
 
     def _add(self, *findings: Finding | None) -> None:
         self.findings += [finding for finding in findings if finding is not None]
@@ -136,14 +141,11 @@ class Check:
         made = {n: batches.digest(t) for n, t in _tensors(plain).items()}
         model, optimizer = meeting.together(lambda: self._sharded(self.recipe.seed), group)
         self._add(shards.untied(model, ties))
+        self._agree()
         if self._has("random-loss", "tied-weights-broken"):  # nothing can be compared with these
             return
+        meeting.together(lambda: _same_names(model, names), group)
         start = shards.parameters(model)
-        if start.keys() != names:
-            raise ValueError(
-                f"the sharded model has other parameters: {sorted(start.keys() ^ names)}; "
-                "shard= has to give the model of make_model"
-            )
         self._look(model, optimizer, made, start)
         keys = [gradients.plain_name(name) for name in plain.state_dict()]
         for each in (plain, twin):
@@ -228,6 +230,7 @@ class Check:
         self._buffers(model, "before training begins")
         self._add(shards.left_out(model, self.recipe.unsharded))
         self._add(*shards.optimizer_lacks(model, optimizer))
+        self._agree()
         spread = sum(hasattr(p, "placements") for p in model.parameters())
         self.measured += [
             Measure("ranks", len(everyones)),
@@ -267,31 +270,32 @@ class Check:
         # shards and whole tensors in one step are more than most optimizers take
         parts = data.own[:1] if mixed else data.own[: self.half]
         spread = self._distorted(others[0])
-        head = steps.train(self.steps, model, optimizer, parts, watch=True, step=not mixed)
+        head = steps.train(self.steps, model, optimizer, parts, first=True, step=not mixed)
         self._add(shards.short(model, optimizer, recipe.short))
-        self._add(shards.reduced_low(head.operations, len(data.everyones)))
+        dtype = paired.lowest(head.dtypes)
         goes_on = not (mixed or self._has("stale-optimizer", "not-in-optimizer"))
         kept = self._kept(model, optimizer, keys) if goes_on else []
         rest = [] if mixed else data.own[self.half :]
-        tail = steps.train(self.steps, model, optimizer, rest, first=False)
+        low = dtype in paired.LOW
+        tail = steps.train(self.steps, model, optimizer, rest, trace=low, last=True)
+        self._add(shards.reduced_low(tail.operations, len(data.everyones)))
         self._buffers(model, f"after {len(parts) + len(rest)} steps")
-        for run in (head, tail):
-            self._meet(run)
         run = replace(tail, losses=head.losses + tail.losses, gradients=head.gradients)
-        dtype = paired.lowest(head.dtypes)
+        self._meet(run)
+        tail.losses = run.losses[len(head.losses) :]
         right, turned = self._unsharded(others, len(run.losses), dtype, step=not mixed)
         given = paired.bounds(dtype, recipe.slack)
         result = paired.compare(run, right, turned, start, given)
         self._gradients(run, right, spread, result.bounds.gradient)
         if not all(math.isfinite(loss) for loss in run.losses):
-            self._add(_not_finite(run, right))
+            self._add(paired.not_finite(run, right))
         explained = self._has(*EXPLAINING)
         for way, state, saved in kept:
             self._resume(way, state, saved, tail, start, result.bounds)
         if not explained:
             self._add(*result.findings)
             if not data.changes:
-                self._add(_rests(run, right, start))
+                self._add(paired.rests(run, right, start))
         self.measured += _measured(dtype, result, run, [way.name for way, _, _ in kept])
         series = {"sharded": tuple(run.losses), "unsharded": tuple(right.losses)}
         self.curves = (Curve("fsdp-loss", series),)
@@ -323,7 +327,7 @@ class Check:
 
         alone = steps.Steps(self.recipe.whole, self.recipe.clip)
         device = next(models[0].parameters()).device.type
-        low = dtype in ("bfloat16", "float16")
+        low = dtype in paired.LOW
         autocast: AbstractContextManager[Any] = nullcontext()
         if low:  # its cache would keep what weights were before a step
             autocast = torch.autocast(device, getattr(torch, dtype), cache_enabled=False)
@@ -334,7 +338,8 @@ class Check:
         ):
             optimizer = self.recipe.make_optimizer(model)
             with context:
-                runs.append(steps.train(alone, model, optimizer, parts[:number], step=step))
+                made = partial(steps.train, alone, model, optimizer, parts[:number])
+                runs.append(made(first=True, last=True, step=step))
         return runs
 
     def _meet(self, run: steps.Run) -> None:
@@ -376,14 +381,14 @@ class Check:
                 continue
             gone = resuming.dropped(way, state, keys)
             self._add(gone)
-            if gone is None:
+            if not any(meeting.gather(gone is not None, self.recipe.group)):
                 found.append((way, state, resuming.taken(model, optimizer)))
         return found
 
     def _tried(self, way: resuming.Way, run: Callable[[], Any]) -> Any:
         """Save or load; what torch refuses is a finding, what the user's code raises is not."""
         if way.own:
-            return run()
+            return meeting.together(run, self.recipe.group)
         said, result = "", None
         try:
             result = run()
@@ -415,7 +420,7 @@ class Check:
         self._add(*wrong)
         if wrong:
             return
-        run = steps.train(self.steps, model, optimizer, self.data.own[self.half :], first=False)
+        run = steps.train(self.steps, model, optimizer, self.data.own[self.half :], last=True)
         self._meet(run)
         who = f"the resumed ranks ({way.name})"
         result = paired.compare(run, tail, tail, start, held, who=who, code="resumed-run-differs")
@@ -428,40 +433,23 @@ def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {gradients.plain_name(name): tensor.detach() for name, tensor in named.items()}
 
 
+def _same_names(model: torch.nn.Module, names: set[str]) -> None:
+    """Look whether a sharded model has the plain one's parameters.
+
+    :raises ValueError: where it has others.
+    """
+    own = {gradients.plain_name(name) for name, _ in model.named_parameters()}
+    if own != names:
+        raise ValueError(
+            f"the sharded model has other parameters: {sorted(own ^ names)}; "
+            "shard= has to give the model of make_model"
+        )
+
+
 def _filled(model: torch.nn.Module, values: dict[str, torch.Tensor]) -> None:
     """Give a plain model the sharded one's values."""
     for name, parameter in model.named_parameters():
         parameter.data.copy_(values[gradients.plain_name(name)])
-
-
-def _not_finite(run: steps.Run, right: steps.Run) -> Finding:
-    step = next(n for n, loss in enumerate(run.losses) if not math.isfinite(loss))
-    alone = "is" if all(math.isfinite(loss) for loss in right.losses) else "is not"
-    return Finding(
-        "not-finite",
-        f"the ranks' loss is not finite in step {step}; the unsharded model's {alone}",
-        "run overfit over the same model on each rank: it finds the module, the parameter or the "
-        "part of the batch",
-    )
-
-
-def _rests(run: steps.Run, right: steps.Run, start: dict[str, torch.Tensor]) -> Finding | None:
-    """Find that training changes nothing for the better."""
-    if run.losses[-1] < run.losses[0]:
-        return None
-    if all(bool((run.parameters[name] == value).all()) for name, value in start.items()):
-        return Finding(
-            "unchanged-parameters",
-            f"{len(run.losses)} steps have changed no parameter",
-            "look at the learning rate, at the optimizer's groups, and at what is frozen",
-        )
-    falls = "falls" if right.losses[-1] < right.losses[0] else "does not fall either"
-    return Finding(
-        "loss-does-not-fall",
-        f"the loss is {run.losses[-1]:.6g} after {len(run.losses)} steps on the same batches, and "
-        f"was {run.losses[0]:.6g}; the unsharded model's {falls}",
-        "run overfit over the model: it tells the learning rate from other causes",
-    )
 
 
 def _measured(

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from pytest_remotegpu.diagnostics.steps import Run
 
-__all__ = ["Bounds", "Comparison", "bounds", "compare", "lowest"]
+__all__ = ["LOW", "Bounds", "Comparison", "bounds", "compare", "lowest", "not_finite", "rests"]
 
+LOW: Final = ("bfloat16", "float16")
 ORDER: Final = 4
 """Times what another order of sums makes, by which two right runs may differ."""
 
@@ -173,4 +174,35 @@ def _parameters_differ(far: Mapping[str, float], who: str, code: str) -> Finding
         "look at the optimizer: groups with another rate or decay, clipping that takes each "
         "shard's norm for the whole one, state that is shared",
         tuple(far),
+    )
+
+
+def not_finite(run: Run, right: Run) -> Finding:
+    """Say in which step the ranks' loss is not finite."""
+    step = next(n for n, loss in enumerate(run.losses) if not math.isfinite(loss))
+    alone = "is" if all(math.isfinite(loss) for loss in right.losses) else "is not"
+    return Finding(
+        "not-finite",
+        f"the ranks' loss is not finite in step {step}; the unsharded model's {alone}",
+        "run overfit over the same model on each rank: it finds the module, the parameter or the "
+        "part of the batch",
+    )
+
+
+def rests(run: Run, right: Run, start: Mapping[str, torch.Tensor]) -> Finding | None:
+    """Find that training changes nothing for the better."""
+    if run.losses[-1] < run.losses[0]:
+        return None
+    if all(bool((run.parameters[name] == value).all()) for name, value in start.items()):
+        return Finding(
+            "unchanged-parameters",
+            f"{len(run.losses)} steps have changed no parameter",
+            "look at the learning rate, at the optimizer's groups, and at what is frozen",
+        )
+    falls = "falls" if right.losses[-1] < right.losses[0] else "does not fall either"
+    return Finding(
+        "loss-does-not-fall",
+        f"the loss is {run.losses[-1]:.6g} after {len(run.losses)} steps on the same batches, and "
+        f"was {run.losses[0]:.6g}; the unsharded model's {falls}",
+        "run overfit over the model: it tells the learning rate from other causes",
     )

@@ -6,8 +6,9 @@ Knows models, plain and sharded, and no check.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_remotegpu.diagnostics import batches, gradients, shards, tracing, trials
@@ -15,7 +16,7 @@ from pytest_remotegpu.diagnostics import batches, gradients, shards, tracing, tr
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Run", "Steps", "train"]
+__all__ = ["Run", "Steps", "train", "watched"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,16 @@ def train(
     optimizer: torch.optim.Optimizer,
     parts: Sequence[Any],
     *,
-    first: bool = True,
-    watch: bool = False,
+    first: bool = False,
+    trace: bool = False,
+    last: bool = False,
     step: bool = True,
 ) -> Run:
     """Make a step for each batch.
 
-    :param first: whether the gradients of the first step are wanted.
-    :param watch: whether it is watched how the first step is computed.
-    :param step: whether the optimizer steps at all.
+    :param first: whether the gradients of the first step are wanted, and what it computes in.
+    :param trace: whether the operations of the first step are. :param last: whether the parameters
+        after the last are. :param step: whether the optimizer steps at all.
     """
     run = Run()
 
@@ -67,16 +69,17 @@ def train(
         run.losses.append(_backward(steps, model, optimizer, batch))
 
     for place, batch in enumerate(parts):
-        if place == 0 and watch:
-            with _watched(model, run.dtypes):
-                run.operations = tracing.trace(lambda: begin(parts[0])).operations
-        else:
-            begin(batch)
+        with watched(model, run.dtypes) if first and place == 0 else nullcontext():
+            if trace and place == 0:
+                run.operations = tracing.trace(partial(begin, batch)).operations
+            else:
+                begin(batch)
         if place == 0 and first:
             run.gradients = gradients.taken(model)
         if step:
             _step(steps, model, optimizer)
-    run.parameters = shards.parameters(model)
+    if last:
+        run.parameters = shards.parameters(model)
     return run
 
 
@@ -100,7 +103,7 @@ def _step(steps: Steps, model: torch.nn.Module, optimizer: torch.optim.Optimizer
     optimizer.step()
 
 
-def _watched(model: torch.nn.Module, dtypes: set[torch.dtype]) -> ExitStack:
+def watched(model: torch.nn.Module, dtypes: set[torch.dtype]) -> ExitStack:
     """Note the dtypes of what modules give, as long as the stack is open."""
 
     def gave(_module: object, _inputs: object, output: Any) -> None:
