@@ -31,6 +31,7 @@ from pytest_remotegpu.diagnostics.compiling import compile_parity
 from pytest_remotegpu.diagnostics.curves import Curve
 from pytest_remotegpu.diagnostics.overfitting import SMALL_BATCH, overfit
 from pytest_remotegpu.diagnostics.scaling import judge_loss_scale, loss_scale
+from pytest_remotegpu.diagnostics.sharding import fsdp_matches
 from pytest_remotegpu.diagnostics.synchronising import gradients_synchronised
 from pytest_remotegpu.diagnostics.verdict import DiagnosisError, Finding, Measure, Verdict
 
@@ -44,6 +45,7 @@ __all__ = [
     "accumulation_matches",
     "attention_parity",
     "compile_parity",
+    "fsdp_matches",
     "gradients_synchronised",
     "judge_loss_scale",
     "loss_scale",

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Contradiction", "contradiction", "digest", "joined", "loss_of", "mapped", "tensors"]
+__all__ = [
+    "Contradiction",
+    "contradiction",
+    "digest",
+    "joined",
+    "loss_of",
+    "mapped",
+    "split",
+    "tensors",
+]
 
 TARGETS: Final = ("labels", "label", "targets", "target", "y")
 """Keys under which a mapping holds what the model has to learn."""
@@ -90,6 +99,23 @@ def joined(parts: Sequence[Any]) -> Any:
         )
     whole = iter([torch.cat([tensor for _, tensor in row]) for row in zip(*columns, strict=True)])
     return mapped(parts[0], lambda _: next(whole))
+
+
+def split(batch: Any, number: int) -> list[Any]:
+    """Make several batches of one: each gets the next of its rows, the first ones one more.
+
+    :raises ValueError: where there are fewer rows than parts, or tensors have different numbers.
+    """
+    rows = {len(tensor) if tensor.ndim else 0 for _, tensor in tensors(batch)}
+    if len(rows) != 1 or min(rows) < number:
+        raise ValueError(
+            f"a batch of {sorted(rows)} rows can't be split into {number}; give each rank its own"
+        )
+
+    def part(place: int) -> Any:
+        return mapped(batch, lambda tensor: tensor.tensor_split(number)[place])
+
+    return [part(place) for place in range(number)]
 
 
 def digest(batch: Any) -> str:

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Gradients", "added", "explained", "largest_error", "of", "scaled_to"]
+__all__ = [
+    "Gradients",
+    "added",
+    "distances",
+    "explained",
+    "largest_error",
+    "of",
+    "plain_name",
+    "scaled_to",
+    "taken",
+]
 
 Gradients = Mapping[str, "torch.Tensor"]
 """A gradient for each parameter that requires one; zeros where none came."""
@@ -95,8 +105,13 @@ def explained(
 
 def largest_error(gradients: Gradients, right: Gradients) -> float:
     """Give the largest distance of a parameter's gradient from the right one, relative to it."""
+    return max(distances(gradients, right).values(), default=0.0)
+
+
+def distances(gradients: Gradients, right: Gradients) -> dict[str, float]:
+    """Give each gradient's distance from the right one, relative to it."""
     floor = SMALL * _size(right)
-    return max((_error(gradients[name], right[name], floor) for name in gradients), default=0.0)
+    return {name: _error(gradients[name], right[name], floor) for name in gradients}
 
 
 def _size(gradients: Gradients) -> float:

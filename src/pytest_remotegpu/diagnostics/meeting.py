@@ -5,14 +5,17 @@ Knows ``torch.distributed``, and no check.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_remotegpu.diagnostics import batches
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["gather", "gather_batches", "is_spread", "mean", "same", "world"]
+__all__ = ["gather", "gather_batches", "is_spread", "mean", "same", "together", "world"]
+
+Result = TypeVar("Result")
 
 
 def world(group: Any = None) -> int:
@@ -39,7 +42,25 @@ def gather(value: Any, group: Any = None) -> list[Any]:
     return values
 
 
-def mean(number: float, device: Any) -> float:
+def together(run: Callable[[], Result], group: Any = None) -> Result:
+    """Do on each rank what may raise on one of them: all raise then, and none waits for another.
+
+    :param run: must not be left while others wait for this rank in an exchange of its own.
+    :raises RuntimeError: on the ranks on which nothing was raised; it tells what was on another.
+    :raises Exception: what ``run`` raises.
+    """
+    try:
+        result = run()
+    except Exception as error:
+        gather(f"{type(error).__name__}: {error}", group)
+        raise
+    for rank, said in enumerate(gather("", group)):
+        if said:
+            raise RuntimeError(f"rank {rank} raised {said}; so this rank has stopped, too")
+    return result
+
+
+def mean(number: float, device: Any, group: Any = None) -> float:
     """Give the mean of all ranks' numbers to each; cheaper than gathering them.
 
     :param device: of the ranks' tensors.
@@ -47,8 +68,8 @@ def mean(number: float, device: Any) -> float:
     import torch  # noqa: PLC0415 -- late
 
     total = torch.tensor([number], dtype=torch.float64, device=device)
-    torch.distributed.all_reduce(total)
-    return float(total) / world()
+    torch.distributed.all_reduce(total, group=group)
+    return float(total) / world(group)
 
 
 def gather_batches(batch: Any, group: Any = None) -> list[Any]:

@@ -1,15 +1,15 @@
 """Whether the gradients of several ranks are those of one process with all their data.
 
-Knows the words; comparing gradients and gathering values are done below.
+What became of a gradient, comparing and gathering are done below.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from pytest_remotegpu.diagnostics import batches, gradients, meeting
+from pytest_remotegpu.diagnostics import batches, exchanges, gradients, meeting
 from pytest_remotegpu.diagnostics.asfound import as_found, model_as_found, without_dropout
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
 
@@ -17,41 +17,6 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["gradients_synchronised"]
-
-RIGHT: Final = "right"
-WORDS: Final = {
-    "dropped-all-reduce": (
-        "hold the gradient of this rank's own data: nothing was exchanged for them",
-        (
-            "see that they are inside the wrapped model and called through it, that no_sync() is "
-            "not open, and that an all-reduce of your own visits all parameters, also those of one "
-            "rank only"
-        ),
-    ),
-    "sum-instead-of-mean": (
-        "hold the sum over the ranks in place of the mean",
-        "divide by the world size after all_reduce(SUM), or use ReduceOp.AVG",
-    ),
-    "divided-twice": (
-        "hold the mean over the ranks, divided by the world size once more",
-        "see where the loss or the gradient is divided although DDP or FSDP averages anyway",
-    ),
-    "mean-of-means": (
-        "hold the mean of the ranks' gradients, not weighted by how much data each rank has",
-        (
-            "scale each rank's loss by its tokens times the world size over the tokens of all "
-            "ranks; loss_scale shows the numbers"
-        ),
-    ),
-    "gradient-differs": (
-        "hold a gradient that is neither that of the joined batch nor a usual distortion of it",
-        (
-            "look for clipping or a step before this look, a layer whose samples depend on each "
-            "other (BatchNorm), randomness, or a dtype of communication that is too small"
-        ),
-    ),
-}
-"""What is so, and what to do, by code; in the order in which findings are given."""
 
 
 def gradients_synchronised(
@@ -116,16 +81,16 @@ def gradients_synchronised(
             f"the reference has other parameters: {sorted(mine.keys() ^ joined.keys())}; make it "
             "of the same class, without a wrapper"
         )
-    fits = gradients.explained(mine, _candidates(mine, joined, own, mean, ranks), rtol)
+    fits = gradients.explained(mine, exchanges.candidates(mine, joined, own, mean, ranks), rtol)
     everything = meeting.gather((fits, gradients.largest_error(mine, joined)), group)
-    findings = _findings([fit for fit, _ in everything])
+    findings = exchanges.findings([fit for fit, _ in everything])
     if strangers:
-        findings.insert(0, _strangers(strangers))
+        findings.insert(0, exchanges.strangers(strangers))
     if twins:
-        findings.insert(0, _twins(twins))
+        findings.insert(0, exchanges.twins(twins))
     if ranks == 1:
         findings.insert(0, Finding("one-rank", "there is one rank only", "start two at least"))
-    bad = {name for fit, _ in everything for name, word in fit.items() if word != RIGHT}
+    bad = {name for fit, _ in everything for name, word in fit.items() if word != exchanges.RIGHT}
     measured = (
         Measure("ranks", ranks),
         Measure("parameters", len(mine)),
@@ -156,63 +121,3 @@ def _run(
     loss: Callable[[torch.nn.Module, Any], torch.Tensor], model: torch.nn.Module, batch: Any
 ) -> Callable[[], Any]:
     return lambda: loss(model, batch).backward()
-
-
-def _candidates(
-    mine: gradients.Gradients,
-    joined: gradients.Gradients,
-    own: gradients.Gradients,
-    mean: gradients.Gradients,
-    ranks: int,
-) -> dict[str, tuple[float, gradients.Gradients]]:
-    """Give what gradients may be, the right ones first."""
-    return {
-        RIGHT: (1, joined),
-        "dropped-all-reduce": (1, own),
-        "dropped-all-reduce, divided": (1 / ranks, own),
-        "sum-instead-of-mean": (ranks, joined),
-        "sum-instead-of-mean, of means": (ranks, mean),
-        "divided-twice": (1 / ranks, joined),
-        "divided-twice, of means": (1 / ranks, mean),
-        "mean-of-means": (1, mean),
-        "dropped-all-reduce, scaled": (1, gradients.scaled_to(own, mine)),
-    }
-
-
-def _findings(everyones: list[dict[str, str]]) -> list[Finding]:
-    """Group what does not fit by its code; a parameter has the worst word of all ranks."""
-    by_code: dict[str, list[str]] = {code: [] for code in WORDS}
-    for name in everyones[0]:
-        words = {fit[name].partition(",")[0] or "gradient-differs" for fit in everyones} - {RIGHT}
-        for code in words:
-            by_code[code].append(name)
-    return [
-        Finding(
-            code,
-            f"{len(names)} of {len(everyones[0])} parameters {WORDS[code][0]}",
-            WORDS[code][1],
-            tuple(names),
-        )
-        for code, names in by_code.items()
-        if names
-    ]
-
-
-def _strangers(names: tuple[str, ...]) -> Finding:
-    return Finding(
-        "different-weights",
-        f"{len(names)} parameters have other values on some ranks before training begins",
-        "seed each rank alike before the model is made, or broadcast from rank 0 as DDP does",
-        names,
-    )
-
-
-def _twins(twins: tuple[str, ...]) -> Finding:
-    return Finding(
-        "same-data",
-        "ranks have the same batch: with it a missing all-reduce changes nothing that could be "
-        "seen, and training repeats itself",
-        "look at the sampler (DistributedSampler with this rank and world size, set_epoch) and at "
-        "seeds that should depend on the rank",
-        twins,
-    )
