@@ -9,10 +9,11 @@ import pytest
 import torch
 from llama import make
 from sentences import batch, lesson
-from sharding import BFLOAT16, sharded
-from training import make_optimizer, mean_loss, resume, save, train
+from sharding import BFLOAT16, FLOAT32, sharded
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from training import CLIP, make_optimizer, mean_loss, resume, save, scaled_loss, train
 
-from pytest_remotegpu.diagnostics import SMALL_BATCH, overfit
+from pytest_remotegpu.diagnostics import SMALL_BATCH, fsdp_matches, overfit
 
 ONE = pytest.mark.gpu(count=1, launcher="torchrun")
 TWO = pytest.mark.gpu(count=2, launcher="torchrun")
@@ -56,6 +57,31 @@ def test_weights_are_spread(gpu_device: torch.device) -> None:
         assert local.shape == one.shape
         assert local.to_local().numel() == one.numel() // 2
         assert local.device.type == gpu_device.type
+
+
+@ON_ONE_AND_TWO
+@pytest.mark.parametrize("policy", [FLOAT32, BFLOAT16], ids=["float32", "bfloat16"])
+@pytest.mark.usefixtures("rank_group")
+def test_trains_as_the_plain_model(
+    ranks: int,
+    policy: MixedPrecisionPolicy,
+    rank: int,
+    gpu_device: torch.device,
+    artifacts_dir: Path,
+) -> None:
+    """Gradients, losses, weights and dtypes, over some steps and a state that is loaded again."""
+    verdict = fsdp_matches(
+        lambda: make(gpu_device),
+        lambda step: lesson(step, gpu_device, rank, ranks),
+        loss=scaled_loss,
+        whole=mean_loss,
+        shard=lambda model: sharded(model, policy),
+        make_optimizer=make_optimizer,
+        clip=CLIP,
+    )
+    if rank == 0:
+        verdict.save(artifacts_dir)
+    verdict.require()
 
 
 @TWO
