@@ -63,7 +63,9 @@ NO_MOMENTS = Fault(
 NO_MASK = Fault("llama.py", "is_causal=True", "is_causal=False")
 NO_SCALING = Fault("llama.py", " * query.shape[-1] ** -0.5", "")
 SAME_KERNEL = Fault("llama.py", "self.attend = shape, attend", "self.attend = shape, fused")
-BRANCHING = Fault("llama.py", "x = layer(x)\n", "x = layer(x) if x.sum() > 0 else layer(x)\n")
+PRINTING = Fault(
+    "llama.py", "return self.head(", "print(float(x.sum()))\n        return self.head("
+)
 NOT_EXCHANGED = Fault("training.py", "        distributed.all_reduce(parameter.grad)\n", "")
 NOT_DIVIDED = Fault("training.py", "        parameter.grad /= ranks()\n", "")
 NO_DDP = Fault("training.py", "return DistributedDataParallel(model)", "return model")
@@ -92,7 +94,7 @@ NO_FINDING = set[str]()
     ("faults", "expected"),
     [
         pytest.param(
-            (FROZEN, MEAN_OF_PARTS, NO_SCALING, BRANCHING),
+            (FROZEN, MEAN_OF_PARTS, NO_SCALING, PRINTING),
             {
                 f"test_one_gpu.py::{SAMPLE}[tied]": {"frozen-parameters"},
                 f"test_one_gpu.py::{BATCH}": {"frozen-parameters"},
