@@ -42,6 +42,35 @@ def test_graph_breaks_have_their_place() -> None:
     assert "test_compiling.py:" in verdict.findings[0].where[0]
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["own code in the loop", "torch's"])
+def test_a_break_in_a_loop_is_one(own: bool) -> None:
+    """There torch gives the loop's frame up, compiles what it calls, and tells of no break."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x).tanh()
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList([Block() if own else nn.Linear(8, 8) for _ in range(2)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = block(x)
+                if x.detach().sum() > 1e9:
+                    x = x + 1
+            return x
+
+    verdict = judged(Model(), some())
+    assert "graph-break" in verdict.codes
+    assert "test_compiling.py:" in verdict.findings[-1].where[0]
+
+
 def test_another_shape_compiles_anew_with_a_reason() -> None:
     verdict = judged(lambda x: x.sin() * 2, some(3), calls=[(some(3),), (some(5),)])
     assert verdict.codes == ("recompiled",)

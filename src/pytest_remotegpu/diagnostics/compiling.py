@@ -5,6 +5,7 @@ Knows the words; of torch's compiler only what :func:`_breaks` asks is not under
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -114,7 +115,30 @@ def _breaks(function: Callable[..., Any], inputs: Sequence[Any], seed: int) -> l
         frames = list(reason.user_stack or ())
         place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
         found.append(f"{text}{place}")
-    return found
+    return found or _whole(function, inputs, seed)
+
+
+def _whole(function: Callable[..., Any], inputs: Sequence[Any], seed: int) -> list[str]:
+    """Give what keeps a function from being one graph, where torch tells no break of one.
+
+    Where it breaks in a loop, torch runs all of that function's own code uncompiled, compiles what
+    is called from there, and counts no break.
+    """
+    import torch  # noqa: PLC0415 -- late
+    from torch._dynamo import exc  # noqa: PLC0415 -- late; what fullgraph raises has no other name
+
+    torch.compiler.reset()
+    seed_all(seed)
+    try:
+        torch.compile(function, backend="eager", fullgraph=True)(*_copied(inputs))
+    except exc.Unsupported as error:
+        text = str(error).strip()
+        places = re.findall(r'File "(.+)", line (\d+)', text)
+        place = f" ({places[-1][0]}:{places[-1][1]})" if places else ""
+        return [f"{text.splitlines()[0]}{place}"]
+    finally:
+        torch.compiler.reset()
+    return []
 
 
 def _counting(backend: Any, graphs: list[Any]) -> Callable[..., Any]:
