@@ -22,7 +22,7 @@ class Fast(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Divide each row by its root mean square; sums are kept in float32."""
         wide = x.float()
-        rate = (wide.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps).rsqrt()
+        rate = (wide.square().mean(-1, keepdim=True) + torch.finfo(wide.dtype).eps).rsqrt()
         ctx.save_for_backward(wide, weight, rate)
         return (wide * rate * weight).to(x.dtype)
 
@@ -155,7 +155,7 @@ def test_both_sides_have_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
         F.cross_entropy = fast_loss
 
     monkeypatch.setattr(nn.RMSNorm, "forward", nn.RMSNorm.forward)
-    monkeypatch.setattr(F, "cross_entropy", lambda *args: fast_loss(*args))
+    monkeypatch.setattr(F, "cross_entropy", fast_loss)
     assert judged(some).codes[0] in ("patched-already", "same-code")
 
 

@@ -168,7 +168,7 @@ class _Check:
     ) -> Verdict:
         """Run both sides, and judge."""
         plain, other = self._made(), self._made()
-        before = patching.parts(plain)
+        before = patching.parts(other)
         first = self._side(plain)  # what it gives while nothing is patched
         right = self._precise(first)
         stock = patching.stock(plain, other)
