@@ -9,13 +9,8 @@ import pytest
 
 collect_ignore_glob = []
 if importlib.util.find_spec("torch") is None:
-    collect_ignore_glob = [
-        "test_[ab]*.py",
-        "test_compiling.py",
-        "test_overfit.py",
-        "test_ranks.py",
-        "test_training.py",
-    ]
+    torches = ("[ab]*", "compiling", "kernels", "overfit", "ranks", "sharding", "training")
+    collect_ignore_glob = [f"test_{name}.py" for name in torches]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -29,6 +29,7 @@ from pytest_remotegpu.diagnostics.agreement import losses_agree
 from pytest_remotegpu.diagnostics.attending import attention_parity
 from pytest_remotegpu.diagnostics.compiling import compile_parity
 from pytest_remotegpu.diagnostics.curves import Curve
+from pytest_remotegpu.diagnostics.kernels import kernels_parity
 from pytest_remotegpu.diagnostics.overfitting import SMALL_BATCH, overfit
 from pytest_remotegpu.diagnostics.scaling import judge_loss_scale, loss_scale
 from pytest_remotegpu.diagnostics.sharding import fsdp_matches
@@ -48,6 +49,7 @@ __all__ = [
     "fsdp_matches",
     "gradients_synchronised",
     "judge_loss_scale",
+    "kernels_parity",
     "loss_scale",
     "losses_agree",
     "overfit",

@@ -197,7 +197,7 @@ class Check:
         """Compute losses of the plain model: whether they can be, and whether they stand still."""
         import torch  # noqa: PLC0415 -- late
 
-        with torch.no_grad(), model_as_found(plain):
+        with as_found(), torch.no_grad(), model_as_found(plain):
             self.recipe.loss(plain, self.data.own[0])
             losses = []
             for seed in (0, 1):

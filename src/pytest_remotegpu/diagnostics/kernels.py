@@ -118,7 +118,11 @@ class _UnavailableError(Exception):
 
 def _liger() -> Callable[[torch.nn.Module], Any]:
     """Give what patches a model with Liger's kernels, by the type that its config names."""
-    if importlib.util.find_spec(LIGER) is None:
+    try:
+        found = importlib.util.find_spec(LIGER)
+    except ValueError:  # Python has been told that there is none
+        found = None
+    if found is None:
         raise _UnavailableError("liger-kernel is not installed")
     try:
         door = importlib.import_module(f"{LIGER}.transformers")
@@ -164,7 +168,7 @@ class _Check:
     ) -> Verdict:
         """Run both sides, and judge."""
         plain, other = self._made(), self._made()
-        before = patching.parts(plain)
+        before = patching.parts(other)
         first = self._side(plain)  # what it gives while nothing is patched
         right = self._precise(first)
         stock = patching.stock(plain, other)
