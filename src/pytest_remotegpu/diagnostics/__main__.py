@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,7 +84,7 @@ def answer(options: argparse.Namespace) -> int:
     if options.list:
         return show()
     try:
-        with aside() as out, _terminated():
+        with aside() as out:
             return _diagnose(asking.read(options), out)
     except faults.NotMeantError as error:
         return complain(str(error), USAGE)
@@ -118,41 +118,62 @@ def show() -> int:
 
 
 @contextlib.contextmanager
-def _terminated() -> Iterator[None]:
-    """Let SIGTERM raise, so that what was measured is written and ranks are ended."""
+def _terminated() -> Iterator[list[int]]:
+    """Let SIGTERM raise, so that what was measured is written and ranks are ended.
 
-    def end(*_: Any) -> None:
+    :return: is not empty once it came.
+    """
+    came: list[int] = []
+
+    def end(number: int, _: Any) -> None:
+        came.append(number)
         raise EndedError
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield came
         return
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield came
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def _diagnose(asked: asking.Asked, out: Out) -> int:
     folder = Path(asked.out)
-    looking.look(asked.target, asked.parts, Path.cwd())
     report.prepare(folder)
-    subject = given.load(asked)
-    told = report.Report(asked, subject.facts, folder)
     progress = Out(2) if asked.json else out
-    facts = ", ".join(f"{name} {value}" for name, value in subject.facts.items())
-    progress.say(f"{asked.target}: {facts}, seed {asked.seed}")
-    for outcome in suite.run(asked, subject):
-        told.add(outcome)
-        for line in report.lines(outcome):
-            progress.say(line)
+    with _terminated() as came:
+        try:
+            outcomes, facts = _outcomes(asked)
+        except faults.NotMeantError:
+            report.tidy(folder)
+            raise
+        shown = ", ".join(f"{name} {value}" for name, value in facts.items())
+        progress.say(f"{asked.target}: {shown or 'can not be made'}, seed {asked.seed}")
+        told = report.Report(asked, facts, folder)
+        for outcome in outcomes:
+            told.add(outcome)
+            for line in report.lines(outcome):
+                progress.say(line)
     told.complete = told.status != INTERRUPTED
     told.write()
     if asked.json:
         out.say(json.dumps(told.to_plain(), indent=2))
     progress.say(told.summary())
-    return told.status
+    if not asked.away:
+        progress.say(f"report: {folder / report.NAME}")
+    return ENDED if came else told.status
+
+
+def _outcomes(asked: asking.Asked) -> tuple[Iterable[suite.Outcome], Mapping[str, Any]]:
+    """Make ready what is checked; where the user's code raises there, nothing else is run."""
+    try:
+        looking.look(asked.target, asked.parts, Path.cwd())
+        subject = given.load(asked)
+    except faults.UserCodeError as error:
+        return suite.nothing(asked, error.raised), {}
+    return suite.run(asked, subject), subject.facts
 
 
 if __name__ == "__main__":

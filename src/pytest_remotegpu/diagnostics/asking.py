@@ -40,6 +40,7 @@ class Asked:
 
     :ivar parts: by the keys of :data:`PARTS`, only what was named: ``name`` or ``module:name``.
     :ivar only: names of checks, empty for all. :ivar device: empty: a card where one is.
+    :ivar away: whether somebody elsewhere says where the report is.
     :ivar ranks: 0 for none. :ivar backend: of ``torch.compile``, empty where it is not asked for.
     """
 
@@ -54,6 +55,7 @@ class Asked:
     backend: str = ""
     out: str = FOLDER
     json: bool = False
+    away: bool = False
 
     def wants(self, step: order.Step) -> str:
         """Say why a check is not wanted; nothing where it is."""
@@ -62,13 +64,16 @@ class Asked:
         if self.only and step.name not in self.only:
             return "--only does not name it"
         given = {"": True, "--compile": bool(self.backend), "--ranks": self.ranks > 0}
-        return "" if given[step.option] else f"{step.option} asks for it"
+        return "" if given[step.option] else f"it is made with {step.option} only"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Let a command take the options."""
     parser.add_argument(
-        "target", nargs="?", metavar="MODULE:FACTORY", help="what makes the model, without arguments"
+        "target",
+        nargs="?",
+        metavar="MODULE:FACTORY",
+        help="what makes the model, without arguments",
     )
     parts = parser.add_argument_group(
         "what belongs to the model",
@@ -102,6 +107,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--out", default=FOLDER, metavar="FOLDER", help=f"for report and curves ({FOLDER})"
     )
     suite.add_argument("--json", action="store_true", help="the result as data, on stdout alone")
+    suite.add_argument("--away", action="store_true", help=argparse.SUPPRESS)
 
 
 def read(options: argparse.Namespace) -> Asked:
@@ -130,6 +136,7 @@ def read(options: argparse.Namespace) -> Asked:
         backend=backend,
         out=options.out,
         json=options.json,
+        away=options.away,
     )
     for step in order.STEPS:
         if step.name in only and step.option == "--ranks" and not asked.ranks:
@@ -140,7 +147,7 @@ def read(options: argparse.Namespace) -> Asked:
 
 
 def words(asked: Asked, out: str) -> list[str]:
-    """Write it as a command line.
+    """Write it as a command line for somewhere else.
 
     :param out: the folder in place of the one that was asked for.
     """
@@ -155,7 +162,7 @@ def words(asked: Asked, out: str) -> list[str]:
     }
     found = [asked.target, *(f"{name}={value}" for name, value in texts.items() if value)]
     found += [f"--fixed={pattern}" for pattern in asked.fixed]
-    return [*found, *(["--json"] if asked.json else []), "--out", out]
+    return [*found, *(["--json"] if asked.json else []), "--away", "--out", out]
 
 
 def _checks(option: str, given: list[str]) -> tuple[str, ...]:

@@ -37,7 +37,10 @@ def batch_sound(batch: Any, again: Any, seen: peeking.Seen | None) -> Verdict:
     named = dict(batches.tensors(batch))
     measured = [
         Measure("rows", batches.rows(batch)),
-        *(Measure(name, f"{_kind(tensor)} {tuple(tensor.shape)}") for name, tensor in named.items()),
+        *(
+            Measure(name, f"{_kind(tensor)} {tuple(tensor.shape)}")
+            for name, tensor in named.items()
+        ),
     ]
     findings = unfit(batch)
     if seen is not None:
@@ -99,9 +102,9 @@ def _misfits(batch: Any, seen: peeking.Seen) -> list[Finding]:
         return [
             Finding(
                 "label-out-of-range",
-                f"there are {misfit.size} classes, 0 to {misfit.size - 1}, and a target of {shown}",
-                "see whether labels begin at 1, whether the last layer has as many outputs as there "
-                "are classes, and that what is to be left out has the ignored index (-100)",
+                f"there are {misfit.size} classes, 0 to {misfit.size - 1}, and a target {shown}",
+                "see whether labels begin at 1, whether the last layer has an output for each "
+                "class, and that what is to be left out has the ignored index (-100)",
                 holding,
             )
         ]

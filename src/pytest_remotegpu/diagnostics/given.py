@@ -216,9 +216,7 @@ def _first(factory: Callable[..., Any], home: str, name: str) -> Any:
 def _draw(source: Any, home: str, device: Any) -> Callable[[], Any]:
     """Make what gives a batch on a device."""
     if source is None:
-        raise NotMeantError(
-            looking.NO_BATCH.format(module=home, names=", ".join(looking.BATCHES))
-        )
+        raise NotMeantError(looking.NO_BATCH.format(module=home, names=", ".join(looking.BATCHES)))
 
     def draw() -> Any:
         made = source() if callable(source) and not isinstance(source, Mapping) else source

@@ -71,7 +71,11 @@ def split(given: str, what: str, home: str = "") -> tuple[str, str]:
     """
     module, colon, name = given.rpartition(":")
     module = module if colon else home
-    if not module or not all(part.isidentifier() for part in [*module.split("."), *name.split(".")]):
+    if (
+        not module
+        or module.endswith(".py")
+        or not all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
+    ):
         raise NotMeantError(f"{what} {given!r} can't be meant; write {_meant(given)}")
     return module, name
 
@@ -103,9 +107,10 @@ def look(target: str, parts: Mapping[str, str], folder: Path) -> None:
         there = text if other == module else _text(other, folder, f"the module of --{kind}")
         if there is not None:
             _see(there, other, part)
-    if text is not None and not text.open and not parts.get("batch"):
-        if not any(each in text.names for each in BATCHES):
-            raise NotMeantError(NO_BATCH.format(module=module, names=", ".join(BATCHES)))
+    if text is None or text.open or parts.get("batch"):
+        return
+    if not any(each in text.names for each in BATCHES):
+        raise NotMeantError(NO_BATCH.format(module=module, names=", ".join(BATCHES)))
 
 
 def _see(text: _Text, module: str, name: str) -> None:
@@ -157,9 +162,7 @@ def _text(module: str, folder: Path, what: str) -> _Text | None:
         tokenize.detect_encoding(io.BytesIO(source).readline)
     except SyntaxError as error:
         raise UserCodeError(raised(error)) from error
-    names: dict[str, ast.AST] = {}
-    for name, node in _named(tree.body):
-        names[name] = node
+    names = dict(_named(tree.body))
     return _Text(names, "*" in names or "__getattr__" in names)
 
 

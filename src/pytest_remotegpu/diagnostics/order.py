@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["STEPS", "Step", "names"]
+__all__ = ["MODEL", "STEPS", "Step", "names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,9 @@ class Step:
     needs: tuple[str, ...] = ()
     option: str = ""
 
+
+MODEL: Final = Step("model", "can the model and its batch be made?")
+"""Stands in a report only where they can't."""
 
 SOUND: Final = ("batch", "first_step")
 

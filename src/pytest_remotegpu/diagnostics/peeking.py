@@ -23,7 +23,10 @@ REDUCTIONS: Final = ("none", "mean", "sum")
 """By torch's number."""
 MOST_CALLS: Final = 3
 """Calls of attention of different shapes that are kept."""
-BINARY: Final = {"aten::binary_cross_entropy": False, "aten::binary_cross_entropy_with_logits": True}
+BINARY: Final = {
+    "aten::binary_cross_entropy": False,
+    "aten::binary_cross_entropy_with_logits": True,
+}
 """Operations whose classes are two, and whether they take logits."""
 
 
@@ -222,7 +225,9 @@ def _take(seen: Seen, args: Any, kwargs: Any) -> None:
         return
     seen.calls.append(
         Call(
-            *(tensor.clone() for tensor in tensors),
+            query=tensors[0].clone(),
+            key=tensors[1].clone(),
+            value=tensors[2].clone(),
             mask=None if mask is None else mask.detach().clone(),
             causal=bool(given.get("is_causal", False)),
             scale=given.get("scale"),

@@ -69,7 +69,7 @@ def run(name: str, asked: Asked) -> Verdict:
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(asked.ranks):
-            ranks.append(_start({**told, "rank": rank}))
+            ranks.append(_start({**told, "rank": rank}))  # noqa: PERF401 -- all that began are ended
         return _verdict(_answers(ranks))
     finally:
         for process in ranks:
@@ -163,7 +163,10 @@ def main() -> None:
         line += data
     threading.Thread(target=_end_with_the_starter, daemon=True).start()
     told = json.loads(line)
-    asked = {k: tuple(v) if isinstance(v, list) else v for k, v in told.pop("asked").items()}
+    asked: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in told.pop("asked").items()
+    }
     answer = json.dumps(_tried(Asked(**asked), **told)).encode()
     while answer:
         answer = answer[os.write(out, answer) :]

@@ -1,11 +1,12 @@
-"""The report of a suite: Markdown for people, JSON for programs, curves beside them, and the lines
-that are shown while it runs.
+"""The report of a suite: Markdown for people, JSON for programs, curves beside them.
 
-Knows outcomes; knows no check and no command line.
+It has the lines, too, that are shown while a suite runs. Knows outcomes; knows no check and no
+command line.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import time
@@ -18,7 +19,7 @@ from pytest_remotegpu.diagnostics.asking import FOLDER, Asked
 from pytest_remotegpu.diagnostics.suite import Outcome
 from pytest_remotegpu.diagnostics.verdict import Finding
 
-__all__ = ["Report", "lines", "prepare"]
+__all__ = ["NAME", "Report", "lines", "prepare", "tidy"]
 
 FORMAT: Final = "pytest-remotegpu/diagnosis"
 VERSION: Final = 1
@@ -30,6 +31,9 @@ WORDS: Final = {
     suite.INTERRUPTED: "STOPPED",
 }
 """What a line begins with, by state."""
+NAME, DATA, IGNORE = "report.md", "report.json", ".gitignore"
+SHOWN: Final = 3
+"""Names that a line shows of what a finding concerns."""
 KEPT: Final = (".csv", ".png")
 
 
@@ -40,14 +44,22 @@ def prepare(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     if folder.name == FOLDER:
-        curves.place(folder / ".gitignore", b"*\n")
+        curves.place(folder / IGNORE, b"*\n")
     for name in order.names():
         for path in folder.glob(f"{name}-*"):
             if path.suffix in KEPT:
                 path.unlink()
-    for name in ("report.md", "report.json"):
+    curves.place(folder / NAME, b"")  # so that it is known whether it can be written
+    for name in (NAME, DATA):
         (folder / name).unlink(missing_ok=True)
-    curves.place(folder / "report.md", b"# Diagnosis\n\nNothing has come of it yet.\n")
+
+
+def tidy(folder: Path) -> None:
+    """Take a folder away again in which there is nothing of use."""
+    with contextlib.suppress(OSError):
+        if folder.name == FOLDER and [path.name for path in folder.iterdir()] == [IGNORE]:
+            (folder / IGNORE).unlink()
+        folder.rmdir()
 
 
 class Report:
@@ -81,11 +93,11 @@ class Report:
         self.write()
 
     def write(self) -> None:
-        """Write report.md and report.json."""
+        """Write both files."""
         text = "\n".join(self._markdown()).rstrip() + "\n"
-        curves.place(self.folder / "report.md", text.encode(errors="backslashreplace"))
+        curves.place(self.folder / NAME, text.encode(errors="backslashreplace"))
         data = json.dumps(self.to_plain(), indent=2)
-        curves.place(self.folder / "report.json", f"{data}\n".encode())
+        curves.place(self.folder / DATA, f"{data}\n".encode())
 
     @property
     def status(self) -> int:
@@ -178,7 +190,8 @@ class Report:
 
     def summary(self) -> str:
         """Count the outcomes in words."""
-        states = [outcome.state for outcome in self.outcomes]
+        asked = [outcome.state for outcome in self.outcomes if not outcome.chosen]
+        states = [*asked, *(["left out"] * (len(self.outcomes) - len(asked)))]
         counts = [f"{states.count(state)} {word}" for state, word in COUNTED if state in states]
         text = ", ".join(counts) or "nothing yet"
         return text if self.complete else f"{text}; not complete"
@@ -186,7 +199,7 @@ class Report:
     def _nothing_failed(self) -> str:
         if not self.complete:
             return "Nothing has failed so far; the suite has not come to its end."
-        waits = [o.step.name for o in self.outcomes if o.state == suite.NOT_RUN]
+        waits = [o.step.name for o in self.outcomes if o.state == suite.NOT_RUN and not o.chosen]
         more = f" Not run: {', '.join(waits)}." if waits else ""
         return (
             "Nothing: no check has failed. If training is still worse than it should be, data, "
@@ -201,14 +214,21 @@ COUNTED: Final = (
     (suite.RAISED, "raised"),
     (suite.NOT_RUN, "not run"),
     (suite.INTERRUPTED, "interrupted"),
+    ("left out", "not asked for"),
 )
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
-    """Give what is shown of a check when it has ended: a line, and what to do below it."""
+    """Give what is shown of a check when it has ended: a line, and what to do below it.
+
+    Nothing of one that the user has not asked for; the report has it.
+    """
+    if outcome.chosen:
+        return
     wide = max(map(len, order.names()))
     took = f"{outcome.seconds:6.1f} s" if outcome.state != suite.NOT_RUN else " " * 8
-    yield f"{WORDS[outcome.state]:<7}  {outcome.step.name:<{wide}}  {took}  {_says(outcome)}".rstrip()
+    head = f"{WORDS[outcome.state]:<7}  {outcome.step.name:<{wide}}"
+    yield f"{head}  {took}  {_says(outcome)}".rstrip()
     findings: Sequence[Finding] = outcome.verdict.findings if outcome.verdict is not None else ()
     for finding in findings:
         if finding.fails:
@@ -223,11 +243,19 @@ def _says(outcome: Outcome) -> str:
     if outcome.verdict is None:
         return f"because: {outcome.because}"
     found = outcome.verdict.findings
-    fails = [f"{finding.code}: {finding.what}" for finding in found if finding.fails]
+    fails = [
+        f"{finding.code}: {finding.what}{_where(finding)}" for finding in found if finding.fails
+    ]
     if fails:
         return "; ".join(fails)
     notes = [finding.code for finding in found]
     return f"notes: {', '.join(notes)}" if notes else ""
+
+
+def _where(finding: Finding) -> str:
+    """Name some of what a finding concerns."""
+    more = ", ..." if len(finding.where) > SHOWN else ""
+    return f" ({', '.join(finding.where[:SHOWN])}{more})" if finding.where else ""
 
 
 def _cell(text: str) -> str:

@@ -19,7 +19,6 @@ from pytest_remotegpu.diagnostics.attending import attention_parity
 from pytest_remotegpu.diagnostics.compiling import compile_parity
 from pytest_remotegpu.diagnostics.faults import (
     NotApplicableError,
-    NotMeantError,
     Raised,
     UserCodeError,
     user_code,
@@ -31,7 +30,7 @@ from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FAILED", "INTERRUPTED", "NOT_RUN", "PASSED", "RAISED", "Outcome", "run"]
+__all__ = ["FAILED", "INTERRUPTED", "NOT_RUN", "PASSED", "RAISED", "Outcome", "nothing", "run"]
 
 PASSED: Final = "passed"
 FAILED: Final = "failed"
@@ -60,7 +59,7 @@ class Outcome:
     chosen: bool = False
 
 
-def run(asked: Asked, given: Given, clock: Callable[[], float] = time.monotonic) -> Iterator[Outcome]:
+def run(asked: Asked, given: Given) -> Iterator[Outcome]:
     """Make the checks that are wanted; the rest comes as well, with the reason why it is not run.
 
     After Ctrl-C the check that ran is interrupted, and no other one is begun.
@@ -79,12 +78,21 @@ def run(asked: Asked, given: Given, clock: Callable[[], float] = time.monotonic)
         if because or why:
             yield Outcome(step, NOT_RUN, because or why, chosen=bool(because))
             continue
-        began = clock()
+        began = time.monotonic()
         outcome = _made(step, subject)
         stopped = outcome.state == INTERRUPTED
         if outcome.state in (FAILED, RAISED):
             bad[step.name] = _short(outcome)
-        yield replace(outcome, seconds=clock() - began)
+        yield replace(outcome, seconds=time.monotonic() - began)
+
+
+def nothing(asked: Asked, error: Raised) -> Iterator[Outcome]:
+    """Give what comes of a suite whose model or batch could not even be made."""
+    yield Outcome(order.MODEL, RAISED, error=error)
+    for step in order.STEPS:
+        because = asked.wants(step)
+        why = because or f"{order.MODEL.name} raised {error.kind}"
+        yield Outcome(step, NOT_RUN, why, chosen=bool(because))
 
 
 def _pointless(step: order.Step, bad: Mapping[str, str]) -> str:
@@ -185,7 +193,7 @@ def _initial_loss(subject: _Subject) -> Verdict:
 def _overfit(subject: _Subject, batch: Any, **goal: Any) -> Verdict:
     given = subject.given
     own = {"loss": given.loss} if given.train_step is None else {"train_step": given.train_step}
-    return overfit(
+    verdict = overfit(
         given.make_model,
         batch,
         make_optimizer=given.make_optimizer,
@@ -194,6 +202,11 @@ def _overfit(subject: _Subject, batch: Any, **goal: Any) -> Verdict:
         **own,
         **goal,
     )
+    findings = [  # the advice is for whoever has a command line
+        replace(each, next_step=each.next_step.replace("fixed=[...]", "--fixed=PATTERN"))
+        for each in verdict.findings
+    ]
+    return replace(verdict, findings=tuple(findings))
 
 
 def _overfit_sample(subject: _Subject) -> Verdict:
@@ -230,16 +243,32 @@ def _accumulation(subject: _Subject) -> Verdict:
         join=lambda _: subject.batch,
         seed=subject.asked.seed,
     )
-    if given.accumulate is not None:
-        return verdict
+    return verdict if given.accumulate is not None else _without_loop(verdict, subject)
+
+
+def _without_loop(verdict: Verdict, subject: _Subject) -> Verdict:
+    """Judge what a loop of ours says: whether samples depend on each other, and no more.
+
+    With BatchNorm they are meant to, so that it is a note there.
+    """
+    from torch import nn  # noqa: PLC0415 -- late
+
+    kinds = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
+    with as_found(subject.asked.seed):
+        meant = any(isinstance(m, kinds) for m in subject.given.make_model().modules())
     note = Finding(
         "no-loop",
-        "no loop of yours is given, so this says that the model's gradients can be accumulated, "
-        "weighted by tokens, not that your loop does so",
+        "no loop of yours is given, so this says whether the samples of a batch depend on each "
+        "other, not whether your loop weights them right",
         "write accumulate(model, micro_batches) beside the factory, or name it by --accumulate",
         fails=False,
     )
-    return replace(verdict, findings=(*verdict.findings, note))
+    kept = [
+        replace(finding, fails=finding.fails and not meant)
+        for finding in verdict.findings
+        if finding.code == "batch-dependent"
+    ]
+    return replace(verdict, findings=(*kept, note))
 
 
 def _weighted(subject: _Subject, micro: Sequence[Any]) -> Callable[[Any, Any], None]:
