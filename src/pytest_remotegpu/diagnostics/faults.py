@@ -5,6 +5,7 @@ Knows no check; must not import torch, since that may be what is missing.
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +17,8 @@ from typing import Any, Final
 __all__ = ["NotApplicableError", "NotMeantError", "Raised", "UserCodeError", "raised", "user_code"]
 
 OURS: Final = str(Path(__file__).parent)
-FOREIGN: Final = ("site-packages", "dist-packages", "<frozen", "importlib")
-"""Parts of the paths of code that is hardly at fault."""
+STDLIB: Final = sysconfig.get_path("stdlib")
+PACKAGES: Final = ("site-packages", "dist-packages")
 
 
 class NotMeantError(Exception):
@@ -75,21 +76,31 @@ class Raised:
 
 def raised(error: BaseException) -> Raised:
     """Take down an exception, and forget its frames with all that they hold."""
-    began: TracebackType | None = error.__traceback__
-    while began is not None and began.tb_frame.f_code.co_filename.startswith(OURS):
-        began = began.tb_next
+    frames: list[TracebackType] = []
+    frame = error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    files = [each.tb_frame.f_code.co_filename for each in frames]
+    began = next((f for f, file in zip(frames, files, strict=True) if _is_own(file)), None)
+    if began is None:
+        outside = zip(frames, files, strict=True)
+        began = next((f for f, file in outside if not file.startswith(OURS)), None)
     shown = traceback.TracebackException(type(error), error, began, compact=True)
     places = [(frame.filename, frame.lineno or 0) for frame in shown.stack]
     if isinstance(error, SyntaxError) and error.filename:
         places.append((error.filename, error.lineno or 0))
-    own = [
-        (file, line)
-        for file, line in places
-        if not file.startswith(OURS) and not any(part in file for part in FOREIGN)
-    ]
+    own = [(file, line) for file, line in places if _is_own(file)]
     file, line = own[-1] if own else ("", 0)
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     return Raised(type(error).__name__, message, _near(file), line, "".join(shown.format()))
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is the user's: neither ours, nor a package's, nor Python's."""
+    if file.startswith((OURS, "<frozen")) or any(part in file for part in PACKAGES):
+        return False
+    return not file.startswith(STDLIB)
 
 
 def _near(file: str) -> str:

@@ -170,7 +170,8 @@ def _part(kind: str, home: str, asked: Asked) -> Any:
 
 
 def _kind(value: Any) -> str:
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
 def _device(torch: Any, text: str) -> Any:
@@ -230,8 +231,10 @@ def _batch(made: Any) -> Any:
     import torch  # noqa: PLC0415 -- late
     from torch.utils import data  # noqa: PLC0415 -- late
 
-    if isinstance(made, torch.Tensor | Mapping) or (
-        isinstance(made, list | tuple) and any(True for _ in batches.tensors(made))
+    if (
+        isinstance(made, torch.Tensor | Mapping)
+        or (isinstance(made, list | tuple) and any(True for _ in batches.tensors(made)))
+        or isinstance(made, str | bytes)
     ):
         return made
     if hasattr(made, "__getitem__") and hasattr(made, "__len__") and not hasattr(made, "_asdict"):
@@ -275,8 +278,11 @@ def _loss(given: Any, model: Any, batch: Any, home: str) -> Callable[[Any, Any],
             signature.bind(*(batch if isinstance(batch, list | tuple) else [batch]))
     except TypeError as error:
         raise missing(f"the model's forward does not take the batch ({error})") from error
-    with user_code(), torch.no_grad():
-        made = batches.loss_of(model, batch)
+    with user_code():
+        seen = peeking.peek(model, lambda: batches.loss_of(model, batch))
+    if seen.misfit is not None:
+        return batches.loss_of  # it is for a check to say what does not fit
+    made = seen.value
     if not isinstance(made, torch.Tensor) or made.numel() != 1:
         shape = f" of shape {tuple(made.shape)}" if isinstance(made, torch.Tensor) else ""
         raise missing(f"the model gives {_kind(made)}{shape}, which is none")

@@ -41,7 +41,7 @@ __all__ = ["run"]
 ADDRESS: Final = "127.0.0.1"
 LIMIT: Final = 600.0
 """Seconds in which ranks come to a verdict, or wait for each other in vain."""
-GRACE: Final = 5.0
+GRACE: Final = 2.0
 """Seconds that the others have when one rank has failed: what they say may be the cause."""
 LAST_WORDS: Final = 1.0
 
@@ -131,8 +131,11 @@ def _answer(rank: int, said: bytes, process: subprocess.Popen[bytes]) -> dict[st
 
 
 def _verdict(answers: list[dict[str, Any]]) -> Verdict:
-    """Take the first rank's verdict, or raise what the first raised that has none."""
-    for answer in answers:
+    """Take the first rank's verdict, or raise what the first raised that has none.
+
+    A rank that has ended comes before those that were waiting for it.
+    """
+    for answer in sorted(answers, key=lambda answer: "ended" not in answer):
         if "not_meant" in answer:
             raise NotMeantError(answer["not_meant"])
         if "not_applicable" in answer:
