@@ -228,7 +228,8 @@ def _accumulation(subject: _Subject) -> Verdict:
     given, rows = subject.given, batches.rows(subject.batch)
     if rows < FEW:
         raise NotApplicableError(
-            f"the batch has {rows} rows; three can be cut into micro-batches of different sizes"
+            "the batch has fewer than three rows, which can be cut into micro-batches of different "
+            "sizes"
         )
     if any(entropy.reduction == "sum" for entropy in subject.seen.entropies):
         raise NotApplicableError("the loss is a sum, which has no weights to get wrong")
