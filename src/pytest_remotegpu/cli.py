@@ -332,7 +332,8 @@ class Parser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(first: str = "") -> argparse.ArgumentParser:
+    """Make the parser; one command's options only where it is the first word."""
     parser = Parser(
         prog="remotegpu", description="What pytest-remotegpu keeps running here, and what is wrong."
     )
@@ -359,6 +360,9 @@ def _parser() -> argparse.ArgumentParser:
     tidying.add_argument("--dry-run", action="store_true", help="only say what that is")
     errands.add_run(command("run", errands.run, "run one command as tests would run, and where"))
     errands.add_shell(command("shell", errands.shell, "a shell where tests would run"))
+    suite = command("diagnose", errands.diagnose, "find out why a model does not learn")
+    if first == "diagnose":
+        errands.add_diagnose(suite)
     asking = command("doctor", examine, "find out what is in the way of GPU tests here")
     asking.add_argument("--json", action="store_true", help="as data")
     asking.add_argument("--remote", metavar="SPEC", help="try a far side, too")
@@ -417,7 +421,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         given, words = errands.split(sys.argv[1:] if arguments is None else arguments)
-        options = _parser().parse_args(given)
+        options = _parser(*given[:1]).parse_args(given)
         options.words = words
         status: int = options.run(options, os.environ)
     except SystemExit as end:  # after its help, or for a command line that can't be meant

@@ -19,13 +19,18 @@ from typing import Any, Final
 
 import pytest
 
+from pytest_remotegpu import inplace
 from pytest_remotegpu.holding import hold
 
-__all__ = ["OPTION", "STATUS", "Command", "hold_option", "option"]
+__all__ = ["KEPT", "NAME", "OPTION", "PYTHON", "STATUS", "Command", "hold_option", "option"]
 
 OPTION: Final = "--remotegpu-command"
 STATUS: Final = "remotegpu_exit_status"
 """The user property of the reports that says how the command has ended."""
+NAME: Final = "command"
+PYTHON, KEPT = "\0python", "\0artifacts"
+"""Words that stand for what is known there only, and that nobody can type: the interpreter, and a
+folder whose files come back."""
 NOT_RUNNABLE, NOT_FOUND, SIGNAL = 126, 127, 128
 """What a shell makes of a program that can't be run, that is not there, that a signal has ended."""
 LAST_WORDS: Final = 3.0
@@ -68,7 +73,7 @@ def pytest_collection(session: pytest.Session) -> bool:
     """Collect the command, and no file; the project's hooks for tests are not asked about it."""
     config = session.config
     asked = json.loads(config.option.remotegpu_command)
-    item = Command.from_parent(session, name="command")
+    item = Command.from_parent(session, name=NAME)
     item.words, item.token = asked["words"], asked.get("token", "")
     for mark in _marks(config, asked["gpus"]):
         item.add_marker(mark)
@@ -110,10 +115,16 @@ class Command(pytest.Item):
         :raises EndedError: for any other exit status.
         """
         variables = {**os.environ, "PATH": _path(os.environ)}
-        status = _run(self.words, variables) if self.words else hold(self.token, variables)
+        words = [self._meant(word) for word in self.words]
+        status = _run(words, variables) if words else hold(self.token, variables)
         self.user_properties.append((STATUS, status))
         if status:
             raise EndedError(status)
+
+    def _meant(self, word: str) -> str:
+        if word == KEPT:
+            return str(inplace.artifacts_dir(self))
+        return sys.executable if word == PYTHON else word
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Say how it has ended; where the fault is ours, with the traceback."""
@@ -123,7 +134,7 @@ class Command(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Name it in reports."""
-        return self.path, None, "command"
+        return self.path, None, NAME
 
 
 class EndedError(Exception):

@@ -1,4 +1,4 @@
-"""What ``remotegpu run`` and ``shell`` take as arguments, and what of it a session is told.
+"""What ``remotegpu run``, ``shell`` and ``diagnose`` take, and what of it a session is told.
 
 Must not import pytest before a command is to run; what becomes of the command is none of its
 business.
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["add_run", "add_shell", "run", "shell", "split"]
+__all__ = ["add_diagnose", "add_run", "add_shell", "diagnose", "run", "shell", "split"]
 
 PASSED_ON: Final = {
     "--remote-run-timeout": "SECONDS",
@@ -53,9 +53,22 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_shell(parser: argparse.ArgumentParser) -> None:
     """The same for a shell."""
-    parser.add_argument("--remote", metavar="SPEC", required=True, help="where, as for tests")
+    _add_session(parser, required=True)
+
+
+def add_diagnose(parser: argparse.ArgumentParser) -> None:
+    """The same for a suite of checks, which needs no far side."""
+    from pytest_remotegpu.diagnostics import asking  # noqa: PLC0415 -- for this command only
+
+    parser.usage = "remotegpu diagnose MODULE:FACTORY [--remote=SPEC] [options]"
+    asking.add(parser)
+    _add_session(parser.add_argument_group("on a far side"), required=False)
+
+
+def _add_session(parser: Any, *, required: bool) -> None:
+    parser.add_argument("--remote", metavar="SPEC", required=required, help="where, as for tests")
     parser.add_argument(
-        "--gpu-count", dest="gpus", type=_gpus, default=1, metavar="N", help="GPUs that it sees (1)"
+        "--gpu-count", dest="gpus", type=_gpus, default=0, metavar="N", help="GPUs that it sees (1)"
     )
     for name, value in PASSED_ON.items():
         kind: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
@@ -84,7 +97,7 @@ def run(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     told = _for_session(options)
     from pytest_remotegpu import commanding  # noqa: PLC0415 -- needs pytest
 
-    return commanding.run(options.words, gpus=options.gpus, options=told, environ=environ)
+    return commanding.run(options.words, gpus=options.gpus or 1, options=told, environ=environ)
 
 
 def shell(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -95,7 +108,31 @@ def shell(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     told = _for_session(options)
     from pytest_remotegpu import shelling  # noqa: PLC0415 -- needs pytest
 
-    return shelling.run(spec=options.remote, gpus=options.gpus, options=told, environ=environ)
+    return shelling.run(spec=options.remote, gpus=options.gpus or 1, options=told, environ=environ)
+
+
+def diagnose(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Make the checks of training code on a user's model, here or on a far side.
+
+    :raises UsageError: for what can't be meant.
+    """
+    if options.remote is None or options.list:
+        if options.remote is None and (alien := _of_sessions(options)):
+            raise UsageError(f"{alien} is about a far side; name one with --remote=SPEC")
+        from pytest_remotegpu.diagnostics import __main__  # noqa: PLC0415 -- for this command only
+
+        return __main__.answer(options)
+    told = _for_session(options)
+    from pytest_remotegpu import diagnosing  # noqa: PLC0415 -- needs pytest
+
+    return diagnosing.run(options, told, environ)
+
+
+def _of_sessions(options: argparse.Namespace) -> str:
+    """Name an option that was given and is about sessions."""
+    given = {name: getattr(options, name[2:].replace("-", "_")) for name in PASSED_ON}
+    given |= {"--gpu-count": options.gpus, "-o": options.ini}
+    return next((name for name, value in given.items() if value), "")
 
 
 def _for_session(options: argparse.Namespace) -> list[str]:

@@ -275,22 +275,24 @@ def count_files(config: pytest.Config, summary: RunSummary) -> None:
         plugin.pytest_remotegpu_summary(summary)
 
 
-def artifacts_dir(request: pytest.FixtureRequest) -> Path:
-    """Make the folder of the requesting test."""
-    runner: Any = request.config.pluginmanager.get_plugin(RUNNER)
+def artifacts_dir(item: pytest.Item) -> Path:
+    """Make the folder of a test that runs.
+
+    :raises pytest.fail.Exception: where it can't be made.
+    """
+    config = item.config
+    runner: Any = config.pluginmanager.get_plugin(RUNNER)
     if runner is not None:
         folder = Path(runner.site.artifacts, str(runner.current))
         if runner.site.rank >= 0:
             folder /= f"rank{runner.site.rank}"
     else:
-        root = artifacts_root(
-            request.config, getattr(request.config.option, "remote_artifacts", None)
-        )
-        trouble = clear(root, [request.node.nodeid])
+        root = artifacts_root(config, getattr(config.option, "remote_artifacts", None))
+        trouble = clear(root, [item.nodeid])
         if trouble:
             pytest.fail(trouble, pytrace=False)
-        folder = root / folder_name(request.node.nodeid)
-        _in_place(request.config).kept.append(folder)
+        folder = root / folder_name(item.nodeid)
+        _in_place(config).kept.append(folder)
     try:
         make(folder)
     except OSError as error:

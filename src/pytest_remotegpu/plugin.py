@@ -390,7 +390,7 @@ def artifacts_dir(request: pytest.FixtureRequest) -> Path:
     """A folder of this test's own; what is written there is kept, wherever the test ran."""
     from pytest_remotegpu import inplace
 
-    return inplace.artifacts_dir(request)
+    return inplace.artifacts_dir(request.node)
 
 
 @pytest.fixture

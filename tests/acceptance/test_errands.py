@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pty
@@ -121,6 +122,30 @@ def test_it_sees_what_a_test_sees(
     assert of_command == of_test
     assert of_command["WANTED"] == "is passed on"
     assert "looks.py" in of_command["files"]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the checks need torch")
+def test_a_diagnosis_comes_back(pytester: pytest.Pytester, far: list[str]) -> None:
+    """The suite runs by the far interpreter, and its files are here in the end."""
+    pytester.makepyfile(
+        model="""
+        import os, torch
+
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath("cache")  # torch makes one, anyway
+
+        def make_model():
+            print("here", "REMOTEGPU_WORKER" in os.environ)
+            return torch.nn.Linear(8, 4)
+
+        loss, batch = torch.nn.CrossEntropyLoss(), (torch.randn(4, 8), torch.arange(4) + 1)
+        """
+    )
+    done = remotegpu("diagnose", *far, "model:make_model", "--only=batch")
+    assert done.returncode == 1, done.stderr.decode()
+    assert b"FAIL     batch" in done.stdout
+    assert b"here True" in done.stderr
+    assert b"label-out-of-range" in Path("remotegpu-diagnosis/report.md").read_bytes()
 
 
 @pytest.mark.parametrize(

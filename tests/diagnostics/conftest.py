@@ -9,8 +9,8 @@ import pytest
 
 collect_ignore_glob = []
 if importlib.util.find_spec("torch") is None:
-    torches = ("[ab]*", "compiling", "kernels", "overfit", "ranks", "sharding", "training")
-    collect_ignore_glob = [f"test_{name}.py" for name in torches]
+    torches = ("[ab]*", "compiling", "diagnose", "kernels", "overfit", "ranks", "sharding", "suite")
+    collect_ignore_glob = [f"test_{name}.py" for name in (*torches, "training")]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -24,6 +24,9 @@ __all__ = [
     "joined",
     "loss_of",
     "mapped",
+    "part",
+    "relabelled",
+    "rows",
     "split",
     "tensors",
 ]
@@ -78,6 +81,17 @@ def mapped(batch: Any, change: Callable[[torch.Tensor], Any]) -> Any:
         parts = [mapped(value, change) for value in batch]
         return tuple(parts) if isinstance(batch, tuple) else parts
     return batch
+
+
+def rows(batch: Any) -> int:
+    """Count the rows of a batch: the first dimension of its first tensor that has one, else 0."""
+    return next((len(tensor) for _, tensor in tensors(batch) if tensor.ndim), 0)
+
+
+def part(batch: Any, begin: int, end: int) -> Any:
+    """Give some rows of a batch; what has another first dimension stays whole."""
+    whole = rows(batch)
+    return mapped(batch, lambda t: t[begin:end] if t.ndim and len(t) == whole else t)
 
 
 def joined(parts: Sequence[Any]) -> Any:
@@ -169,6 +183,31 @@ def contradiction(batch: Any) -> Contradiction | None:
     classes = not targets.is_floating_point()
     floor = (_entropy if classes else _deviation)(targets, list(groups.values()))
     return Contradiction(tuple(sorted(rows)), floor, classes)
+
+
+def relabelled(one: Any, other: Any) -> tuple[int, ...]:
+    """Find rows of a batch that have another target in a second one, of the same inputs.
+
+    Looks at what :func:`contradiction` looks at, and only where the second has no other inputs and
+    neither contradicts itself.
+    """
+    parts = [_parts(batch) for batch in (one, other)]
+    if parts[0] is None or parts[1] is None or contradiction(one) or contradiction(other):
+        return ()
+    first, other_targets = _keyed(*parts[0]), dict(_keyed(*parts[1]))
+    if {key for key, _ in first} != other_targets.keys():
+        return ()
+    return tuple(row for row, (key, target) in enumerate(first) if other_targets[key] != target)
+
+
+def _keyed(
+    inputs: list[torch.Tensor], targets: torch.Tensor
+) -> list[tuple[tuple[bytes, ...], bytes]]:
+    """Give each row's inputs and target as bytes."""
+    return [
+        (tuple(_bytes(tensor[row]) for tensor in inputs), _bytes(targets[row]))
+        for row in range(len(targets))
+    ]
 
 
 def _parts(batch: Any) -> tuple[list[torch.Tensor], torch.Tensor] | None:

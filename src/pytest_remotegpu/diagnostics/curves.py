@@ -19,7 +19,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Curve", "write"]
+__all__ = ["Curve", "file_stem", "place", "write"]
 
 WIDE: Final = 100.0
 """From this ratio of largest to smallest value on, a picture has a logarithmic axis."""
@@ -58,11 +58,16 @@ def write(curve: Curve, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
     """
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
-    stem = re.sub(r"[^\w.-]+", "-", curve.name).strip("-.") or "curve"
-    written = [_place(home / f"{stem}.csv", _table(curve).encode())]
+    stem = file_stem(curve.name)
+    written = [place(home / f"{stem}.csv", _table(curve).encode())]
     if importlib.util.find_spec("matplotlib") is not None:
-        written.append(_place(home / f"{stem}.png", _picture(curve)))
+        written.append(place(home / f"{stem}.png", _picture(curve)))
     return tuple(written)
+
+
+def file_stem(name: str) -> str:
+    """Give the name of a curve's files, without what tells their kind."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "curve"
 
 
 def _points(series: tuple[float, ...]) -> str:
@@ -72,7 +77,7 @@ def _points(series: tuple[float, ...]) -> str:
     return ", ".join(f"{series[place]:.4g} at {place}" for place in places) or "no points"
 
 
-def _place(path: Path, content: bytes) -> Path:
+def place(path: Path, content: bytes) -> Path:
     """Write a file whole or not at all: folders of artifacts are read while tests run."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_bytes(content)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,8 @@ __all__ = ["DiagnosisError", "Finding", "Measure", "Verdict"]
 
 WIDTH: Final = 96
 """Characters of a line of text, so that pytest's margin fits beside it."""
+NAMES: Final = ("nan", "inf", "-inf")
+"""Numbers that JSON has no word for, as texts."""
 NAMED: Final = 8
 """Names that a finding's text shows, of parameters for instance; ``to_plain`` has them all."""
 
@@ -181,6 +183,35 @@ class Verdict:
             ],
         }
 
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Verdict:
+        """Make it of what :meth:`to_plain` gave, from JSON or not.
+
+        A measured text ``nan``, ``inf`` or ``-inf`` comes back as that number.
+
+        :raises KeyError: where something is missing. :raises TypeError: where it is no mapping.
+        """
+        return cls(
+            name=data["name"],
+            measured=tuple(
+                Measure(m["name"], _number(m["value"]), m["unit"], m["bound"])
+                for m in data["measured"]
+            ),
+            findings=tuple(
+                Finding(f["code"], f["what"], f["next_step"], tuple(f["where"]), f["fails"])
+                for f in data["findings"]
+            ),
+            curves=tuple(
+                curves.Curve(
+                    c["name"],
+                    {name: tuple(map(_number, s)) for name, s in c["series"].items()},
+                    c["y"],
+                    c["x"],
+                )
+                for c in data["curves"]
+            ),
+        )
+
     def markdown(self) -> str:
         """Give it as a section of a Markdown report, with a heading of the third level."""
         parts = [f"### {self.name}: {_word(self)}\n"]
@@ -235,6 +266,10 @@ def _plain(value: float | str) -> float | int | str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def _number(value: Any) -> Any:
+    return float(value) if value in NAMES else value
 
 
 def _cell(text: str) -> str:
