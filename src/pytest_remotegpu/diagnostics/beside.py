@@ -147,7 +147,8 @@ class Check:
         meeting.together(lambda: _same_names(model, names), group)
         start = shards.parameters(model)
         self._look(model, optimizer, made, start)
-        keys = [gradients.plain_name(name) for name in plain.state_dict()]
+        every = [*plain.state_dict(), *(n for n, _ in plain.named_parameters())]
+        keys = [*dict.fromkeys(map(gradients.plain_name, every))]
         for each in (plain, twin):
             _filled(each, start)
         self._compare(model, optimizer, (plain, twin), start, keys)
@@ -379,6 +380,8 @@ class Check:
             state = self._tried(way, partial(way.save, model, optimizer))
             if state is None and not way.own:
                 continue
+            if way.own:  # what is kept must not change when training goes on
+                state = batches.mapped(state, lambda tensor: tensor.detach().clone())
             gone = resuming.dropped(way, state, keys)
             self._add(gone)
             if not any(meeting.gather(gone is not None, self.recipe.group)):

@@ -217,13 +217,13 @@ class _Check:
         loss.backward()
         return loss
 
-    def _side(self, model: torch.nn.Module, names: Sequence[str] = ()) -> _Side:
+    def _side(self, model: torch.nn.Module, names: Sequence[str] | None = None) -> _Side:
         """Run a model for its values, and a second time to see what runs."""
         side = _Side()
         with model_as_found(model), steps.watched(model, side.dtypes):
             side.loss = trials.number(self._run(model, self.batch))
             side.gradients = gradients.taken(model)
-        if names:
+        if names is not None:
             side.outputs, side.ran = self._watched(model, names)
         return side
 
