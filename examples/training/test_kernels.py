@@ -59,7 +59,7 @@ def with_liger(model: Llama) -> None:
         if isinstance(module, torch.nn.RMSNorm):
 
             def forward(x: torch.Tensor, own: torch.nn.RMSNorm = module) -> torch.Tensor:
-                smallest = torch.finfo(x.dtype).eps if own.eps is None else own.eps
+                smallest = torch.finfo(torch.float32).eps if own.eps is None else own.eps
                 return LigerRMSNormFunction.apply(x, own.weight, smallest)
 
             module.forward = forward
