@@ -20,12 +20,7 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.snapshot import globs
 
-__all__ = ["Candidates", "by_demand", "folders_of"]
-
-
-def by_demand(shape: Shape) -> tuple[bool, Shape]:
-    """Give a key by which shapes are sorted: those first that ask for a number of cards only."""
-    return shape != Shape(shape.count), shape
+__all__ = ["Candidates", "folders_of"]
 
 
 def folders_of(config: pytest.Config) -> list[Path]:
@@ -38,6 +33,7 @@ class Candidates:
     """Finds and judges the files of one session.
 
     :ivar unsure: files that may have the mark although their source does not show it.
+    :ivar plain: files that are collected there only because all tests are shipped.
     """
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
@@ -48,6 +44,7 @@ class Candidates:
         self._classifier = Classifier(folders_of(config), settings.aliases)
         self._judged: dict[Path, Judgement] = {}
         self.unsure: list[Path] = []
+        self.plain: list[Path] = []
         self._patterns = [str(pattern) for pattern in config.getini("python_files")]
         self._not_into = [str(pattern) for pattern in config.getini("norecursedirs")]
         self._ignored = {
@@ -74,12 +71,8 @@ class Candidates:
         return path
 
     def find(self) -> dict[Path, frozenset[Shape]]:
-        """Give the files to be collected there, each with the shapes that its source shows.
-
-        Where all tests are shipped, a file without any mark asks for what asks for least.
-        """
+        """Give the files to be collected there by their marks, with the shapes of their sources."""
         found: dict[Path, frozenset[Shape]] = {}
-        plain: list[Path] = []
         for argument in map(str, self._config.args):
             path = self._path_of(argument.partition("::")[0])
             given = [path] if path.is_file() else self._walk(path)
@@ -89,12 +82,10 @@ class Candidates:
                 if (judged := self.shapes_of(file)) is not None:
                     found[file] = judged
                 elif self._ships_all and file.suffix == ".py":
-                    plain.append(file)
+                    self.plain.append(file)
                 elif file.suffix == ".py" and not self.is_plain(file):
                     self.unsure.append(file)
-        asked = {shape for shapes in found.values() for shape in shapes}
-        least = sorted(asked if found else {Shape(0)}, key=by_demand)[:1]
-        return found | dict.fromkeys(plain, frozenset(least))
+        return found
 
     def shapes_of(self, file: Path) -> frozenset[Shape] | None:
         """Judge one file: the shapes that it asks for, none where these can't be seen.

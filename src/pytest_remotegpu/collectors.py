@@ -22,6 +22,7 @@ from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, inventory, nodes, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
 from pytest_remotegpu.protocol.plain import from_text, to_text
+from pytest_remotegpu.selection import least
 
 __all__ = ["Collectors", "Gatherer"]
 
@@ -156,6 +157,15 @@ class Collectors:
         return gatherer.trees.get(key)  # it stays: a file may be collected again
 
     # the end
+
+    def shape_with(self, files: set[Path]) -> Shape:
+        """Give the shape of a worker that has collected all these files, and could run any test."""
+        shapes = [
+            each.worker.shape
+            for each in self._gatherers
+            if not each.why and (each.files is None or files <= each.files)
+        ]
+        return least(shape for shape in shapes if not shape.launcher)
 
     def assign(self, files: dict[Shape, set[Path]]) -> None:
         """Find out which workers run tests, too: who has collected all those of its shape.

@@ -39,8 +39,7 @@ class Conftestless(Gathering):
         files = self._find()
         if not self._may_rent:
             return
-        shapes = {shape for found in files.values() for shape in found}
-        shape = self._collector_of(self._config.rootpath, shapes)
+        shape = self._collector_of(self._config.rootpath, self._fitted(files))
         expected = self._forecast({shape: 1})
         self._far_side(self._session).summary.worst = expected.worst
         collectors = self._far_collectors()

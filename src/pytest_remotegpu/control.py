@@ -194,9 +194,11 @@ class Control:
 
         :raises UsageError: for an ill-formed mark, or one that the far side can't meet.
         """
+        spare = selection.NO_CARD
         if self._gathering is not None:
             self._gathering.bring_here(session)
-        self.shapes = selection.shapes_of(session.items, self._settings, self._fitting)
+            spare = self._gathering.spare(session.items)
+        self.shapes = selection.shapes_of(session.items, self._settings, self._fitting, spare)
         if self._gathering is not None:
             self._gathering.assign(session.items, self.shapes)
 

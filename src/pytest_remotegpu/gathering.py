@@ -16,7 +16,7 @@ import pytest
 
 from pytest_remotegpu import lacking, terminal
 from pytest_remotegpu.backends.base import Prices
-from pytest_remotegpu.candidates import Candidates, by_demand, folders_of
+from pytest_remotegpu.candidates import Candidates, folders_of
 from pytest_remotegpu.collectors import Collectors, Gatherer
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.cost import Forecast
@@ -27,7 +27,15 @@ from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, ite
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.recalling import Recall
-from pytest_remotegpu.selection import Fitting, is_marked, runs_nothing, takes_all
+from pytest_remotegpu.selection import (
+    NO_CARD,
+    Fitting,
+    by_demand,
+    is_marked,
+    least,
+    runs_nothing,
+    takes_all,
+)
 from pytest_remotegpu.shipping import Shipping
 
 __all__ = ["Gathering"]
@@ -141,8 +149,26 @@ class Gathering:
         """Find the files of the far side, and tell what may be imported there alone."""
         self._candidates = Candidates(self._config, self._settings)
         found = self._candidates.find()
+        if self._candidates.plain:
+            found |= dict.fromkeys(self._candidates.plain, self._lent(found))
         self._shipping.unimported += [*found, *self._candidates.unsure]
         return found
+
+    def _lent(self, found: Mapping[Path, frozenset[Shape]]) -> frozenset[Shape]:
+        """Give what is known of the shape of tests without a mark, where all are shipped.
+
+        :param found: the files with marks. :raises UsageError: as :meth:`_fit` does.
+        """
+        shapes = self._fitted(found)
+        return frozenset() if found and not shapes else frozenset([least(shapes)])
+
+    def _fitted(self, found: Mapping[Path, Iterable[Shape]]) -> set[Shape]:
+        """Give the shapes that tests of these files will have, as far as their sources show them.
+
+        :raises UsageError: as :meth:`_fit` does.
+        """
+        fitted = {self._fit(path, shape) for path, shapes in found.items() for shape in shapes}
+        return {shape for shape in fitted if shape is not None}
 
     @property
     def _may_rent(self) -> bool:
@@ -177,15 +203,24 @@ class Gathering:
         nobody = NO_SHAPE if backend.one_host else ONE_CARD
         if not wanted or (backend.one_host and len(wanted) > 1):
             return nobody
+        shape = self._fit(path, wanted[0])
+        too_many = backend.capacity is not None and wanted[0].count > backend.capacity
+        return nobody if shape is None or too_many else shape
+
+    def _fit(self, path: Path, shape: Shape) -> Shape | None:
+        """Give the shape of tests of a file; ``None`` where no machine can have what they need.
+
+        :raises UsageError: for such tests, where a machine would be rented and they be selected.
+        """
+        if self._fitting is None:
+            return shape
         try:
-            shape = wanted[0] if self._fitting is None else self._fitting.fit(path, wanted[0])
+            return self._fitting.fit(path, shape)
         except UsageError:
-            rents = isinstance(backend, Prices) and self._may_rent
+            rents = isinstance(self._far_side(self._session).backend, Prices) and self._may_rent
             if rents and takes_all(self._config):
-                raise  # no machine is rented for a file whose tests can't run
-            return nobody  # its tests say what they lack, if they are selected
-        capacity = backend.capacity
-        return nobody if capacity is not None and shape.count > capacity else shape
+                raise
+            return None  # they say what they lack, if they are selected
 
     def _look_up(self, path: Path, shape: Shape) -> bool:
         """Look whether it is known what a file would give; say so."""
@@ -417,6 +452,13 @@ class Gathering:
     def beside(self) -> list[Shape]:
         """The shapes of workers that have collected and run no test."""
         return [] if self._collectors is None else self._collectors.beside
+
+    def spare(self, items: Sequence[pytest.Item]) -> Shape:
+        """Give the shape of a machine that is rented already and has collected all these tests."""
+        rents = isinstance(self._far_side(self._session).backend, Prices)
+        if self._collectors is None or not rents:
+            return NO_CARD
+        return self._collectors.shape_with({item.path for item in items})
 
     def assign(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
         """Find out which workers run the tests of their shape, too."""

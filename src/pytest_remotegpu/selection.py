@@ -22,9 +22,12 @@ if TYPE_CHECKING:  # not loaded where nothing is shipped
     from pytest_remotegpu.classify.needing import Need
 
 __all__ = [
+    "NO_CARD",
     "Fitting",
     "Rules",
+    "by_demand",
     "is_marked",
+    "least",
     "near_misses",
     "own_marker",
     "rules_of",
@@ -112,12 +115,36 @@ def rules_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> Rul
     return Rules(timeout, said.get("isolate", False))
 
 
+NO_CARD: Final = Shape(0)
+
+
+def by_demand(shape: Shape) -> tuple[bool, Shape]:
+    """Give a key by which shapes are sorted: those first that ask for a number of cards only."""
+    return shape != Shape(shape.count), shape
+
+
+def least(shapes: Iterable[Shape], spare: Shape = NO_CARD) -> Shape:
+    """Give the shape of tests without a mark, where all are shipped: the one that asks for least.
+
+    A worker of their own would be started, and paid for, for nothing. But they have not asked for
+    any variables, so they never run in a worker that has some.
+
+    :param shapes: those of tests that have the mark.
+    :param spare: what is given where none will do.
+    """
+    return min((shape for shape in shapes if not shape.env), key=by_demand, default=spare)
+
+
 def shapes_of(
-    items: Sequence[pytest.Item], settings: Settings, fitting: Fitting | None = None
+    items: Sequence[pytest.Item],
+    settings: Settings,
+    fitting: Fitting | None = None,
+    spare: Shape = NO_CARD,
 ) -> list[Shape | None]:
     """Give the shape of each test: ``None`` for one that runs here.
 
     :param fitting: of a backend that can tell beforehand what it will have.
+    :param spare: see :func:`least`.
     :raises UsageError: naming each test with an ill-formed mark; as :meth:`Fitting.fit` does.
     """
     shapes: list[Shape | None] = []
@@ -137,7 +164,8 @@ def shapes_of(
     fitted = _fitted(items, shapes, fitting)
     if not settings.ship_all:
         return fitted
-    return _fitted(items, _all_far(fitted), fitting)
+    lent = least((shape for shape in fitted if shape is not None), spare)
+    return _fitted(items, [shape or lent for shape in fitted], fitting)
 
 
 def _fitted(
@@ -162,21 +190,6 @@ def _named(ids: Sequence[str]) -> str:
     """Name the first of some tests, and say how many more there are."""
     more = len(ids) - 1
     return ids[0] + (f" and {more} more test{'s' if more > 1 else ''}" if more else "")
-
-
-def _all_far(shapes: Sequence[Shape | None]) -> list[Shape | None]:
-    """Send tests without a mark along with those that ask for least.
-
-    A worker of their own would be started, and paid for, for nothing. But they have not asked for
-    any variables, so they never run in a worker that has some.
-    """
-    found = [shape for shape in shapes if shape is not None and not shape.env]
-    least = min(found, key=lambda shape: (_is_choosy(shape), shape), default=Shape(0))
-    return [shape or least for shape in shapes]
-
-
-def _is_choosy(shape: Shape) -> bool:
-    return shape != Shape(shape.count)
 
 
 def _report(errors: list[str], *, own: bool) -> str:

@@ -103,9 +103,6 @@ FAULT_LEGS = (LOCAL, HERE, MODAL) if WHOLE and HAS_MODAL else (LOCAL, HERE)
 
 PACKED = ("packed", "packed, by name", "packed, importlib")
 
-# of a module that is missing there, an error says more
-COLLECTABLE = tuple(project.name for project in PROJECTS if project.name != "broken")
-
 # The projects that a leg runs; None stands for all of them.
 LEGS: dict[Leg, tuple[str, ...] | None] = {
     LOCAL: tuple(p.name for p in PROJECTS if WHOLE or not p.source or p.name in PACKED),
@@ -119,8 +116,8 @@ LEGS: dict[Leg, tuple[str, ...] | None] = {
     HERE_COMMAND: ("outcomes",),
     SSH: ("output", "choices"),
     MODAL_SHAPED: ("params", "choices"),
-    MODAL: ("output", "layout") if WHOLE else ("output", "layout", "choices"),
-    HERE_MODAL: None if WHOLE else ("choices",),
+    MODAL: None if WHOLE else ("output", "layout", "choices"),
+    HERE_MODAL: ("outcomes", "choices") if WHOLE else ("choices",),
     # what the others have in them ends pytest-xdist itself
     XDIST: ("params", "scopes", "styles", "layout", "hooks", "broken", "choices"),
     HERE_XDIST: ("params", "layout", "choices"),

@@ -42,6 +42,9 @@ class Rule:
 # Each part has to begin with a slash: a long line without one must not cost its length squared.
 TEMPORARY = r"(?:<root>)?(?:/[\w.-]+)*?/pytest-of-[^/\s'\"]+/[^/\s'\"]+"
 
+# What `-v` writes at once, in bold where there are colours.
+COLLECTING = r"(?:\x1b\[1m|\b)collecting \.\.\. ?(?:\x1b\[0m)?"
+
 NORMALISED: tuple[Rule, ...] = (
     Rule("the copy's folder", Place.TEXT, r"{root}", "<root>"),
     Rule("temporary paths", Place.TEXT, TEMPORARY, "<tmp>"),
@@ -75,8 +78,16 @@ NORMALISED: tuple[Rule, ...] = (
     Rule("our user properties", Place.USER_PROPERTY, r"remotegpu.*"),
     # a process of pytest-xdist writes to the stream that the session writes its lines to in pieces
     Rule("our line within another", Place.TEXT, r"(?<=items\])remote: .*", ""),
-    Rule("collection goes on", Place.TEXT, r"\bcollecting \.\.\. (?=collected )", ""),
-    Rule("collection begins", Place.HEADER_LINE, r"collecting \.\.\. ?"),
+    # pytest ends that line itself where nothing is written meanwhile; here a machine may be built
+    Rule("collection goes on", Place.TEXT, rf"{COLLECTING}(?=collected )", ""),
+    Rule("collection begins", Place.HEADER_LINE, COLLECTING),
+    # a plain run has one host only: no other can lack what it has
+    Rule(
+        "what another host lacks",
+        Place.TEXT,
+        r"\nhost lacks: [^\n]+\n(?:add|on the far side:) [^\n]+",
+        "",
+    ),
     Rule("our lines", Place.HEADER_LINE, r"remote: .*"),
     Rule("our summary", Place.TERMINAL_SECTION, r"remote summary"),
     Rule("pytest's own report attributes", Place.REPORT_ATTRIBUTE, r"_.*|\$report_type"),

@@ -356,7 +356,14 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "age of the cache": ("(cache from 0:00:03 ago,", "(cache from 1:00:00 ago,"),
     "pids": ("This process (pid=12)", "This process (pid=99)"),
     "our line within another": ("1 worker [15 items]remote: 4 here", "1 worker [15 items]"),
-    "collection goes on": ("collecting ... collected 3 items", "collected 3 items"),
+    "collection goes on": (
+        "> \x1b[1mcollecting ... \x1b[0mcollected 3 items",
+        "> collected 3 items",
+    ),
+    "what another host lacks": (
+        "E   No module named 'a'\nhost lacks: a (/bin/python)\nadd PACKAGE to the requirements",
+        "E   No module named 'a'",
+    ),
     "progress": (
         "test_a.py::test_b PASSED   [  1%]",
         "test_a.py::test_b PASSED \x1b[32m [100%]\x1b[0m",
@@ -376,11 +383,12 @@ KEPT = {
     "age of the cache": ("0:00:03 ago", "0:00:04 ago"),
     "pids": ("pid_file 12", "pid_file 13"),
     "our line within another": ("[15 items] remote: 4 here", "[15 items]"),
-    "collection goes on": ("collecting ... failed", "failed"),
+    "collection goes on": ("> collecting ... failed", "> failed"),
+    "what another host lacks": ("E   host lacks: a (/bin/python)\nadd PACKAGE", "E   "),
     "progress": ("loss [ 10]", "loss [ 20]"),
 }
 NAMES = {
-    "collection begins": "collecting ... ",
+    "collection begins": "\x1b[1mcollecting ... \x1b[0m",
     "junit durations": "time",
     "junit timestamps": "timestamp",
     "junit hostname": "hostname",
@@ -409,6 +417,15 @@ def shown(text: str) -> Counter[str]:
     """Put a text through the table and the terminal's parser."""
     normal = Normaliser((re.escape("/r/one"), re.escape("/r/two")))
     return terminal.parse(f"collected 1 item\n{normal.text(text)}\n").progress
+
+
+def test_the_line_of_collection_is_left_out() -> None:
+    """Coloured or not; one that says more is not."""
+    counts = "collected 1 item"
+    for line in ("collecting ... ", NAMES["collection begins"]):
+        assert terminal.parse(f"{line}\n{counts}\n").header == Counter([counts])
+    more = "collecting ... more"
+    assert terminal.parse(f"{more}\n{counts}\n").header == Counter([more, counts])
 
 
 def test_junit_rules(plain: Observation, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from loopback import LoopbackModal
@@ -59,12 +61,30 @@ def test_others_get_what_they_would(pytester: pytest.Pytester, service: Loopback
     assert rented(service) == ["L4:1", "T4:1"]
 
 
-def test_tests_without_a_mark_go_along(pytester: pytest.Pytester, service: LoopbackModal) -> None:
-    """Where all are shipped, there is no container of its own for those."""
+@pytest.mark.parametrize(
+    "args",
+    [(), ("-o", "remotegpu_conftest=far"), ("-o", "remotegpu_collect=here")],
+    ids=["far", "far-conftests", "here"],
+)
+def test_tests_without_a_mark_go_along(
+    pytester: pytest.Pytester, service: LoopbackModal, args: tuple[str, ...]
+) -> None:
+    """Where all are shipped, there is no container of its own for those, nor for their files."""
     pytester.makepyfile(test_flash=SURELY.format(mark=""), test_more="def test_more(): pass")
-    known = ("-o", "remotegpu_collect=here")
-    run(pytester, "--remote=modal", "--remote-all", *known).assert_outcomes(passed=2)
+    run(pytester, "--remote=modal", "--remote-all", *args).assert_outcomes(passed=2)
     assert rented(service) == ["L4:1"]
+
+
+def test_alone_they_run_where_they_were_collected(
+    pytester: pytest.Pytester, service: LoopbackModal
+) -> None:
+    """None that is marked is selected, and the container is there."""
+    pytester.makepyfile(test_flash=SURELY.format(mark=""), test_more="def test_more(): pass")
+    result = run(pytester, "--remote=modal", "--remote-all", "-k", "more", "--remote-json=run.json")
+    result.assert_outcomes(passed=1, deselected=1)
+    assert rented(service) == ["L4:1"]
+    (worker,) = json.loads((pytester.path / "run.json").read_text())["workers"]
+    assert worker["cost_usd"] > 0
 
 
 def test_no_further_container_where_all_types_do(

@@ -109,6 +109,9 @@ def test_all_are_shipped_where_that_is_asked_for() -> None:
     tests = [item(), item(gpu(3)), item(gpu(2)), item(slow)]
     assert selection.shapes_of(tests, everything) == [Shape(2), Shape(3), Shape(2), Shape(2)]
     assert selection.shapes_of([item(), item(slow)], everything) == [Shape(0), Shape(0)]
+    lent = Shape(1, ("L4",))
+    assert selection.shapes_of([item(), item(slow)], everything, spare=lent) == [lent, lent]
+    assert selection.shapes_of(tests, everything, spare=lent)[0] == Shape(2)
 
 
 ENV = {"env": {"A": "1"}}
