@@ -38,14 +38,14 @@ class Fast(torch.autograd.Function):
 
 
 def fast(self: Any, x: torch.Tensor) -> torch.Tensor:
-    result: torch.Tensor = Fast.apply(x, self.weight)  # type: ignore[no-untyped-call]
+    result: torch.Tensor = Fast.apply(x, self.weight)
     return result
 
 
 def patch(model: nn.Module, forward: Any = fast) -> None:
     for module in model.modules():
         if isinstance(module, nn.RMSNorm):
-            module.forward = forward.__get__(module)  # type: ignore[method-assign]
+            module.forward = forward.__get__(module)
 
 
 def llama() -> nn.Module:
@@ -132,8 +132,9 @@ def test_a_patch_of_the_whole_process_is_seen_and_put_back() -> None:
     before = nn.RMSNorm.forward, F.cross_entropy
 
     def everywhere(_: nn.Module) -> None:
-        nn.RMSNorm.forward = fast  # type: ignore[method-assign]
-        F.cross_entropy = fast_loss
+        nn.RMSNorm.forward = fast
+        functional: Any = F
+        functional.cross_entropy = fast_loss
 
     verdict = judged(everywhere)
     assert verdict.passed
@@ -150,13 +151,29 @@ def test_both_sides_have_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.RMSNorm, "forward", fast)
     assert judged().codes == ("nothing-patched",)
 
-    def some(model: nn.Module) -> None:
-        patch(model)
-        F.cross_entropy = fast_loss
 
-    monkeypatch.setattr(nn.RMSNorm, "forward", nn.RMSNorm.forward)
-    monkeypatch.setattr(F, "cross_entropy", fast_loss)
-    assert judged(some).codes[0] in ("patched-already", "same-code")
+def test_a_part_of_the_plain_side_has_the_patch() -> None:
+    def partly() -> nn.Module:
+        model = llama()
+        model.norm.forward = fast.__get__(model.norm)
+        return model
+
+    verdict = judged(make=partly)
+    assert verdict.codes[0] == "patched-already"
+    assert not verdict.passed
+
+
+def test_what_is_replaced_is_not_what_runs() -> None:
+    loss_before: Any = F.mse_loss
+
+    def unused(_: nn.Module) -> None:
+        functional: Any = F
+        functional.mse_loss = fast_loss
+
+    verdict = judged(unused)
+    assert verdict.codes[0] == "same-code"
+    assert not verdict.passed
+    assert loss_before is F.mse_loss
 
 
 def test_a_function_that_nobody_looks_up() -> None:
@@ -241,7 +258,7 @@ def test_the_way_to_liger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     def make() -> nn.Module:
         model = llama()
-        model.config = type("Config", (), {"model_type": "llama"})  # type: ignore[assignment]
+        model.config = type("Config", (), {"model_type": "llama"})
         return model
 
     assert judged(None).codes == ("nothing-patched",)

@@ -22,6 +22,8 @@ ON_CARDS_ONLY = {
     "test_data_parallel.py::test_both_cards_work",
     "test_data_parallel.py::test_loss_falls",
     "test_kernels.py::test_compiled_model[inductor]",
+    "test_kernels.py::test_liger_kernels[float32]",
+    "test_kernels.py::test_liger_kernels[bfloat16]",
 }
 
 
