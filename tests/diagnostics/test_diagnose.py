@@ -56,6 +56,13 @@ class Waits(nn.Module):
 
 def plain(model): return model
 
+def shards(model):
+    return torch.distributed.fsdp.fully_shard(model)
+
+def leaks(model):
+    policy = torch.distributed.fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    return torch.distributed.fsdp.fully_shard(model, mp_policy=policy)
+
 def dies(model):
     if torch.distributed.get_rank() == 1:
         os._exit(7)
@@ -290,6 +297,21 @@ def test_ranks(wrap: str, status: int, state: str, told: str) -> None:
     assert told in out
     if wrap == "plain":
         assert data()["next"]["code"] == told
+
+
+@pytest.mark.parametrize(
+    ("wrap", "status", "state", "told"),
+    [
+        ("shards", 0, "passed", "ok       fsdp_matches"),
+        ("leaks", 1, "failed", "reduced-in-low-precision"),
+        ("plain", 0, "not run", "wrap_model(model) is where fully_shard belongs"),
+    ],
+)
+def test_sharded_ranks(wrap: str, status: int, state: str, told: str) -> None:
+    words = ("model:make_model", "--ranks=2", "--only=fsdp_matches", f"--wrap={wrap}")
+    ended, out, err = run(*MODULE, *words)
+    assert (ended, states()["fsdp_matches"]) == (status, state), err
+    assert told in out
 
 
 def test_ranks_end_with_whoever_started_them() -> None:

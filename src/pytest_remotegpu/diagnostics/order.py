@@ -86,8 +86,14 @@ STEPS: Final = (
         SOUND,
         "--ranks",
     ),
-    # a further check of ranks, such as fsdp_matches, is a line here, with the option --ranks, and
-    # an entry of ranked.CHECKS; nothing else knows the names
+    Step(
+        "fsdp_matches",
+        "does a sharded model train as the plain one, keep its dtypes and go on from a checkpoint?",
+        (*SOUND, "gradients_synchronised"),
+        "--ranks",
+    ),
+    # a further check of ranks is a line here, with the option --ranks, and an entry of
+    # ranked.CHECKS; nothing else knows the names
 )
 """From what is cheap and may be at the bottom of the rest, to what is dear and builds on it."""
 

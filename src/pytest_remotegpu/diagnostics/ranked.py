@@ -33,6 +33,7 @@ from pytest_remotegpu.diagnostics.faults import (
 )
 from pytest_remotegpu.diagnostics.given import Given, load
 from pytest_remotegpu.diagnostics.scaling import loss_scale
+from pytest_remotegpu.diagnostics.sharding import fsdp_matches
 from pytest_remotegpu.diagnostics.synchronising import gradients_synchronised
 from pytest_remotegpu.diagnostics.verdict import Measure, Verdict
 
@@ -234,8 +235,12 @@ def _loss_scale(given: Given, model: Any, part: Any, seed: int) -> Verdict:
     )
 
 
+def _is_sharded(model: Any) -> bool:
+    return any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
+
+
 def _gradients(given: Given, model: Any, part: Any, seed: int) -> Verdict:
-    sharded = any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
+    sharded = _is_sharded(model)
     seed_all(seed)
     return gradients_synchronised(
         model,
@@ -246,9 +251,26 @@ def _gradients(given: Given, model: Any, part: Any, seed: int) -> Verdict:
     )
 
 
+def _fsdp(given: Given, model: Any, part: Any, seed: int) -> Verdict:
+    if not _is_sharded(model):
+        raise NotApplicableError(
+            "what ranks train is not sharded; wrap_model(model) is where fully_shard belongs"
+        )
+    return fsdp_matches(
+        given.make_model,
+        part,
+        loss=given.rank_loss or given.loss,
+        whole=given.loss,
+        shard=given.wrap,
+        make_optimizer=given.make_optimizer,
+        seed=seed,
+    )
+
+
 CHECKS: Final[Mapping[str, Callable[[Given, Any, Any, int], Verdict]]] = {
     "loss_scale": _loss_scale,
     "gradients_synchronised": _gradients,
+    "fsdp_matches": _fsdp,
 }
 """Each is called in every rank with what is given, its model as trained, its part of the batch."""
 
