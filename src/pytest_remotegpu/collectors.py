@@ -198,6 +198,8 @@ class Collectors:
         """End a worker that runs no test; the next one may have its machine."""
         self._gatherers.remove(gatherer)
         self._let_go.add(gatherer.worker.shape)
+        for said in gatherer.kept:  # nobody else hears of it
+            self._far.timeline.take(said)
         if not gatherer.why:
             gatherer.worker.send(orders.Finish() if gatherer.done else orders.Stop(0.0))
 
@@ -246,6 +248,8 @@ class Collectors:
         elif isinstance(said.what, Notice):
             gatherer.kept.append(said)
         else:
+            needs = [event for event in said.what if isinstance(event, events.Need)]
+            self._far.timeline.take(replace(said, what=needs))
             kept = [event for event in said.what if not self._take_event(gatherer, event)]
             if kept:
                 gatherer.kept.append(replace(said, what=kept, size=0))
