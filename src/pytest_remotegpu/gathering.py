@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import lacking, terminal
+from pytest_remotegpu import brought, lacking, terminal
 from pytest_remotegpu.backends.base import Prices
 from pytest_remotegpu.candidates import Candidates, folders_of
 from pytest_remotegpu.collectors import Collectors, Gatherer
@@ -23,7 +23,7 @@ from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, items_of, report_of
+from pytest_remotegpu.grown import FarClass, FarFile, FarItem, grow, items_of, report_of
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.recalling import Recall
@@ -403,11 +403,12 @@ class Gathering:
             before[item.nodeid] += 1
             if key not in found:
                 found[key] = self._collect_here(item)
-            replaced[item] = _real(item, found[key])
+            replaced[item] = brought.real(item, found[key])
+        brought.name_groups(self._config, [*replaced.values()])
         for other in session.items:
             here = found.get((other.path, 0))
             if isinstance(other, FarItem) and isinstance(here, dict):
-                other.near = here.get(other.nodeid)
+                other.near = here.get(other.told_id)
         session.items[:] = [replaced.get(item, item) for item in session.items]
 
     def _collect_here(self, item: FarItem) -> Any:
@@ -436,17 +437,10 @@ class Gathering:
                 report = collector.ihook.pytest_make_collect_report(collector=collector)
                 if not report.passed:
                     return report
-                tests.update((test.nodeid, test) for test in self._tests(report))
+                tests.update((test.nodeid, test) for test in brought.tests(report))
         finally:
             self._aside = False
         return tests
-
-    def _tests(self, report: pytest.CollectReport) -> Iterator[pytest.Item]:
-        for node in report.result:
-            if isinstance(node, pytest.Item):
-                yield node
-            else:
-                yield from self._tests(node.ihook.pytest_make_collect_report(collector=node))
 
     @property
     def beside(self) -> list[Shape]:
@@ -478,23 +472,3 @@ class Gathering:
         if self._collectors is not None:
             self._recall.keep()
             self._collectors.settle()
-
-
-def _real(item: FarItem, found: Any) -> pytest.Item:
-    """Give the test of the same id that was collected here, or one that says why there is none."""
-    real: pytest.Item | None = found.get(item.nodeid) if isinstance(found, dict) else None
-    if real is None:
-        text = "it is not among the tests that its file has here"
-        absent: Absent = Absent.from_parent(_folder(item), name=item.name, nodeid=item.nodeid)
-        absent.why = text if isinstance(found, dict) else found
-        absent.place = item.place
-        return absent
-    for mark in item.own_markers[item.told :]:
-        real.add_marker(getattr(pytest.mark, mark.name).with_args(*mark.args, **mark.kwargs))
-    real.user_properties += item.user_properties
-    return real
-
-
-def _folder(item: FarItem) -> pytest.Collector:
-    file: Any = item.getparent(FarFile)
-    return file.parent  # type: ignore[no-any-return]

@@ -160,7 +160,8 @@ class FarItem(_Objectless, pytest.Item):
     """A test.
 
     :ivar kind: the name of the class that it is of there. :ivar told_name: its name there, which
-        hooks here may change. :ivar told: how many marks came with it;
+        hooks here may change. :ivar told_id: likewise, as pytest-xdist does for a group of tests.
+        :ivar told: how many marks came with it;
         hooks here may have added others. :ivar cls: an empty class of the name of its own, by which
         pytest tells apart the tests of one and another; ``None`` where it is in none.
     :ivar near: the same test as it was collected here, where others of its file run here.
@@ -170,6 +171,7 @@ class FarItem(_Objectless, pytest.Item):
     cls: type | None = None
     told = 0
     told_name = ""
+    told_id = ""
     place: tuple[str, int | None, str] = ("", None, "")
     near: pytest.Item | None = None
 
@@ -325,7 +327,7 @@ def _equip_item(
 ) -> None:
     item.place = (from_text(location[0]), location[1], from_text(location[2]))
     item.told = len(item.own_markers)
-    item.told_name = item.name
+    item.told_name, item.told_id = item.name, item.nodeid
     if node.originalname is not None:
         item.originalname = from_text(node.originalname)
     if node.fixturenames is not None:
