@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,9 +21,9 @@ from pytest_remotegpu.far import SILENCE, TICK, FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, inventory, nodes, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
-from pytest_remotegpu.protocol.plain import from_text, to_text
+from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["Collectors", "Gatherer"]
+__all__ = ["Collectors", "Gatherer", "outcome_of"]
 
 MOST_ASKED: Final = 3
 """How often a far side may ask for one content."""
@@ -63,7 +63,7 @@ class Gatherer(Struct):
     told: dict[Key, tuple[bytes, int]] = field(default_factory=dict)
     parts: dict[Key, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     trees: dict[Key, nodes.Tree] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, events.CollectFailed] = field(default_factory=dict)
     needed: Counter[str] = field(default_factory=Counter)
     lost: int = 0
     taken: int = 0
@@ -84,22 +84,32 @@ class Gatherer(Struct):
         """Give the failures of files that have tests all the same: of some of several ranks."""
         fine = {path for (path, _), tree in self.trees.items() if tree.nodes[0].outcome is None}
         found: list[Any] = [
-            events.CollectFailed(nodeid=to_text(nodeid), text=to_text(text))
-            for nodeid, text in self.failures.items()
-            if nodeid in fine
+            failure for nodeid, failure in self.failures.items() if nodeid in fine
         ]
         return [Said(self.worker, found, told=True)] if found else []
+
+    def closed_above(self, path: str) -> events.CollectFailed | None:
+        """Give what was said of a folder above a path that could not be collected there."""
+        for nodeid, failure in self.failures.items():
+            if not nodeid or path.startswith(f"{nodeid}/"):
+                return failure
+        return None
 
     def why_not(self, path: str, where: str) -> str:
         """Say why a path has no tree.
 
         :param where: names the far side; no worker, so that all processes of a session say alike.
         """
-        for nodeid, text in self.failures.items():
-            if not nodeid or nodeid == path or path.startswith(f"{nodeid}/"):
-                return text
+        if path in self.failures:
+            return from_text(self.failures[path].text)
         why = self.why or "it found no such file, or its hooks leave it out"
         return f"the far side ({where}) did not collect {path}: {why}"
+
+
+def outcome_of(failure: events.CollectFailed) -> nodes.Outcome:
+    """Give how a collection there has ended, as a tree has it."""
+    kind: Literal["failed", "skipped"] = "skipped" if failure.skipped else "failed"
+    return nodes.Outcome(kind, failure.text, failure.crash)
 
 
 class Collectors:
@@ -290,7 +300,7 @@ class Collectors:
             case events.FileTree():
                 self._take_tree(gatherer, event)
             case events.CollectFailed():
-                gatherer.failures[from_text(event.nodeid)] = from_text(event.text)
+                gatherer.failures[from_text(event.nodeid)] = event
             case events.StretchEnded():
                 gatherer.done = True
             case events.StartFailed():

@@ -17,13 +17,22 @@ import pytest
 from pytest_remotegpu import lacking, terminal
 from pytest_remotegpu.backends.base import Prices
 from pytest_remotegpu.candidates import Candidates, by_demand, folders_of
-from pytest_remotegpu.collectors import Collectors, Gatherer
+from pytest_remotegpu.collectors import Collectors, Gatherer, outcome_of
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.cost import Forecast
 from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.grown import Absent, FarClass, FarFile, FarItem, grow, items_of, report_of
+from pytest_remotegpu.grown import (
+    Absent,
+    FarClass,
+    FarFile,
+    FarItem,
+    grow,
+    items_of,
+    made_of,
+    report_of,
+)
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.recalling import Recall
@@ -73,6 +82,7 @@ class Gathering:
         self._nowhere: dict[Path, str] = {}
         self._known: dict[Path, list[nodes.Tree]] = {}
         self._aside = self._settled = False
+        self._closed: set[str] = set()
         self.refusal: pytest.UsageError | None = None
         self.recalled: dict[str, float] = {}
         self.unseen: dict[str, str] = {}
@@ -227,7 +237,7 @@ class Gathering:
         if self.refusal is not None:
             raise self.refusal
         if isinstance(collector, FarFile | FarClass):
-            return report_of(collector) or report
+            return self._at_folder(collector) or report_of(collector) or report
         if self._is_lost(collector, report):
             if self._may_rent:
                 return self._rescue(collector, report)
@@ -239,6 +249,16 @@ class Gathering:
                 reason = str(report.longrepr[-1])
                 self._leave(collector, report, reason.removeprefix("Skipped: "))
         return report
+
+    def _at_folder(self, collector: FarFile | FarClass) -> pytest.CollectReport | None:
+        """Say of a folder, once, that it can't be collected there; its files hold nothing then."""
+        folder = getattr(collector, "folder", None)
+        if folder is None or collector.outcome is None:
+            return None
+        if folder not in self._closed:
+            self._closed.add(folder)
+            self._config.hook.pytest_collectreport(report=made_of(folder, collector.outcome))
+        return pytest.CollectReport(collector.nodeid, "passed", None, [])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(
@@ -318,9 +338,7 @@ class Gathering:
         key = (path, file.number)
         tree = self._far_collectors().tree(gatherer, *key)
         if tree is None:
-            why = gatherer.why_not(path, self._far_side(self._session).backend.name)
-            reasons = filter(None, (why, self._why_not_sent(file.path)))
-            file.outcome = nodes.Outcome("failed", to_text("\n".join(reasons)))
+            self._close(file, path, gatherer)
         else:
             try:
                 self._keep(key, grow(file, self._merged(key, tree)))
@@ -330,6 +348,16 @@ class Gathering:
         file.grown = True
         if file.outcome is not None and file.outcome.outcome == "failed":
             self._explain(file)
+
+    def _close(self, file: FarFile, path: str, gatherer: Gatherer) -> None:
+        """Say why a file has no tree: its folder's outcome is its own."""
+        if (folder := gatherer.closed_above(path)) is not None:
+            file.folder = from_text(folder.nodeid)
+            file.outcome = outcome_of(folder)
+            return
+        why = gatherer.why_not(path, self._far_side(self._session).backend.name)
+        reasons = filter(None, (why, self._why_not_sent(file.path)))
+        file.outcome = nodes.Outcome("failed", to_text("\n".join(reasons)))
 
     def _merged(self, _key: tuple[str, int], tree: nodes.Tree) -> nodes.Tree:
         """Give what becomes of a tree before nodes are made of it."""

@@ -183,10 +183,16 @@ class Covered(_Event, frozen=True, tag=30):
 
 
 class CollectFailed(_Event, frozen=True, tag=11):
-    """A file could not be collected there: the node's id and the text of the error."""
+    """A file or folder could not be collected there: the node's id and the text of the error.
+
+    :ivar crash: path, line and message of the error, where it has any; those of a skip.
+    :ivar skipped: whether it was skipped, as a folder is whose conftest says so.
+    """
 
     nodeid: plain.Text
     text: plain.Text
+    crash: tuple[plain.Text, int, plain.Text] | None = None
+    skipped: bool = False
 
 
 class FileTree(_Event, frozen=True, tag=31):

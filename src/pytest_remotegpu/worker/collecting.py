@@ -1,20 +1,22 @@
 """Collection that survives its files: which one is imported now, and which ones are no more.
 
-Two small plugins of the far session. Know pytest and what is said to the supervisor; what becomes
+Small plugins of the far session. Know pytest and what is said to the supervisor; what becomes
 of a file that ends the process, they do not decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker.emit import Emitter
 
-__all__ = ["Exits", "Files"]
+__all__ = ["Exits", "Files", "Folders", "failure", "is_of"]
 
 
 class Files:
@@ -64,3 +66,73 @@ class Exits:
         except SystemExit as error:
             shown = collector.repr_failure(pytest.ExceptionInfo.from_exception(error))
             return pytest.CollectReport(collector.nodeid, "failed", str(shown), [])
+
+
+class Folders:
+    """Lets other files be collected where a folder can't be: its conftest fails, or skips it.
+
+    The files that are asked for are arguments of the session, which pytest would end since it does
+    not come to those in the folder.
+
+    :param here: names a path in a text by its place on the user's side.
+    """
+
+    def __init__(self, emitter: Emitter, here: Callable[[str], str]) -> None:
+        self._emitter = emitter
+        self._here = here
+        self._closed: dict[str, Path] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
+        """Remember folders that gave nothing."""
+        report = yield
+        if isinstance(collector, pytest.Directory) and not report.passed:
+            self._closed[collector.nodeid] = collector.path
+        return report
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Tell of a folder that is skipped; the failure of one is told as that of a file is."""
+        if report.skipped and report.nodeid in self._closed:
+            self._emitter.put(failure(report, self._here))
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_collection(self, session: pytest.Session) -> Any:
+        """Collect again without the files below such folders: no file was imported by then."""
+        try:
+            return (yield)
+        except pytest.UsageError:
+            arguments = list(session.config.args)
+            left = [argument for argument in arguments if not self._is_below(session, argument)]
+            if left == arguments:
+                raise
+        session.perform_collect(left)
+        return None
+
+    def _is_below(self, session: pytest.Session, argument: str) -> bool:
+        path = session.config.invocation_params.dir / argument.partition("::")[0]
+        return any(path.is_relative_to(folder) for folder in self._closed.values())
+
+
+def failure(report: pytest.CollectReport, here: Callable[[str], str]) -> events.CollectFailed:
+    """Make the event of a report on what was not collected.
+
+    :param here: names a path in a text by its place on the user's side.
+    """
+    longrepr: Any = report.longrepr
+    crash = getattr(longrepr, "reprcrash", None)
+    place = None if crash is None else (crash.path, crash.lineno, crash.message)
+    if report.skipped and isinstance(longrepr, tuple):
+        place = longrepr
+    return events.CollectFailed(
+        to_text(report.nodeid),
+        to_text(here(str(longrepr))),
+        place and (to_text(here(str(place[0]))), int(place[1]), to_text(str(place[2]))),
+        skipped=report.skipped,
+    )
+
+
+def is_of(nodeid: str, collector: str) -> bool:
+    """Say whether a node is one, or in one, that has this id: a class, a file or a folder."""
+    return not collector or nodeid == collector or nodeid.startswith(
+        (f"{collector}::", f"{collector}/")
+    )

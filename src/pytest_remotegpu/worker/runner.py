@@ -140,6 +140,8 @@ class Runner:
         files = collecting.Files(self.emitter, self.site.barred)
         config.pluginmanager.register(files, "remotegpu-runner-files")
         config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
+        folders = collecting.Folders(self.emitter, self._as_here)
+        config.pluginmanager.register(folders, "remotegpu-runner-folders")
         if self.order.collects:
             self.trees = telling.Telling(self.emitter, self._as_here, self.reads)
             config.pluginmanager.register(self.trees, "remotegpu-runner-trees")
@@ -178,8 +180,7 @@ class Runner:
         """Keep why a file has no tests here: its error goes out at once, a skip with each test."""
         if report.failed:
             self.failed_files.add(report.nodeid)
-            text = to_text(self._as_here(str(report.longrepr)))
-            self.emitter.put(events.CollectFailed(to_text(report.nodeid), text))
+            self.emitter.put(collecting.failure(report, self._as_here))
         elif report.skipped and isinstance(report.longrepr, tuple):
             path, lineno, reason = report.longrepr
             self.skipped_files[report.nodeid] = (self._as_here(str(path)), lineno, reason)
@@ -245,12 +246,12 @@ class Runner:
         """Say so where a test is missing because its file was skipped or failed to collect."""
         nodeid = self.payload["ids"][place]
         for file, (path, lineno, reason) in self.skipped_files.items():
-            if nodeid.startswith(f"{file}::"):
+            if collecting.is_of(nodeid, file):
                 self.emitter.put(events.SkippedThere(place, to_text(path), lineno, to_text(reason)))
                 return True
         for file in self.failed_files:
-            if nodeid == file or nodeid.startswith(f"{file}::"):
-                text = f"the far side could not collect {file}; its traceback is above"
+            if collecting.is_of(nodeid, file):
+                text = f"the far side could not collect {file or '.'}; its traceback is above"
                 self.emitter.put(events.NotFound(place, to_text(text)))
                 return True
         return False
