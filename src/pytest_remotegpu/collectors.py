@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pytest_remotegpu.backends.base import Prepares
 from pytest_remotegpu.controller import Lost, Notice, Said, Worker
+from pytest_remotegpu.endings import FarEndError
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import SILENCE, TICK, FarSide
 from pytest_remotegpu.gpu import Shape
@@ -83,9 +84,7 @@ class Gatherer(Struct):
     def disagreeing(self) -> list[Said]:
         """Give the failures of files that have tests all the same: of some of several ranks."""
         fine = {path for (path, _), tree in self.trees.items() if tree.nodes[0].outcome is None}
-        found: list[Any] = [
-            failure for nodeid, failure in self.failures.items() if nodeid in fine
-        ]
+        found: list[Any] = [failure for nodeid, failure in self.failures.items() if nodeid in fine]
         return [Said(self.worker, found, told=True)] if found else []
 
     def closed_above(self, path: str) -> events.CollectFailed | None:
@@ -303,8 +302,8 @@ class Collectors:
                 gatherer.failures[from_text(event.nodeid)] = event
             case events.StretchEnded():
                 gatherer.done = True
-            case events.StartFailed():
-                self._take_start_failure(gatherer, event)
+            case events.StartFailed() | events.Exited():
+                self._take_early_end(gatherer, event)
             case events.Need():
                 self._take_need(gatherer, event)
             case events.Waiting():
@@ -339,7 +338,12 @@ class Collectors:
             gatherer.told.setdefault(key, (data, len(gatherer.sources)))
             gatherer.trees.setdefault(key, tree)
 
-    def _take_start_failure(self, gatherer: Gatherer, event: events.StartFailed) -> None:
+    def _take_early_end(
+        self, gatherer: Gatherer, event: events.StartFailed | events.Exited
+    ) -> None:
+        if isinstance(event, events.Exited):
+            gatherer.why = "the session has ended there"
+            raise FarEndError(event)
         text = self._far.failures.of_start(from_text(event.text).strip())
         text = text or "it could not start and did not say why"
         if event.usage:

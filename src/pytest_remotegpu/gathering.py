@@ -20,6 +20,7 @@ from pytest_remotegpu.candidates import Candidates, by_demand, folders_of
 from pytest_remotegpu.collectors import Collectors, Gatherer, outcome_of
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.cost import Forecast
+from pytest_remotegpu.endings import FarEndError
 from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
@@ -83,7 +84,7 @@ class Gathering:
         self._known: dict[Path, list[nodes.Tree]] = {}
         self._aside = self._settled = False
         self._closed: set[str] = set()
-        self.refusal: pytest.UsageError | None = None
+        self.refusal: BaseException | None = None
         self.recalled: dict[str, float] = {}
         self.unseen: dict[str, str] = {}
         self._candidates: Candidates
@@ -101,6 +102,8 @@ class Gathering:
             self._begin()
         except RemoteGpuError as error:
             self.refusal = pytest.UsageError(str(error))
+        except FarEndError as error:
+            self.refusal = error.error
 
     def _begin(self) -> None:
         found = self._find()
@@ -296,7 +299,10 @@ class Gathering:
         except RemoteGpuError as error:
             raise pytest.UsageError(str(error)) from None
         file = self._file(collector, 0)
-        self._grow(file)
+        try:
+            self._grow(file)
+        except FarEndError as error:
+            raise error.error from None
         self._far_collectors().let_go(gatherer)
         marked = any(is_marked(item, self._settings.aliases) for item in items_of(file))
         if file.outcome is None and (marked or self._settings.ship_all):
@@ -316,6 +322,8 @@ class Gathering:
             self._grow(file)
         except UsageError as error:
             self.refusal = pytest.UsageError(str(error))
+        except FarEndError as error:
+            self.refusal = error.error
 
     def _grow(self, file: FarFile) -> None:
         """Wait for the tree of a file, and give it that.
@@ -463,7 +471,10 @@ class Gathering:
         self._settled = True
         if self._collectors is not None:
             self._recall.keep()
-            self._collectors.settle()
+            try:
+                self._collectors.settle()
+            except FarEndError as error:
+                raise error.error from None
 
 
 def _real(item: FarItem, found: Any) -> pytest.Item:

@@ -322,11 +322,17 @@ class Withdrawn(_Event, frozen=True, tag=28):
 
 
 class Exited(_Event, frozen=True, tag=16):
-    """A test ended the session, as ``pytest.exit`` (with its status) or an interrupt does."""
+    """A test ended the session, as ``pytest.exit`` (with its status) or an interrupt does.
+
+    So does what a file does while it is imported, or a hook.
+
+    :ivar where: path and line of an interrupt.
+    """
 
     text: plain.Text
     status: int | None
     interrupt: bool = False
+    where: tuple[plain.Text, int] | None = None
 
 
 class Need(_Event, frozen=True, tag=17):

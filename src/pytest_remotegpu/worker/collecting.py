@@ -6,6 +6,7 @@ of a file that ends the process, they do not decide.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker.emit import Emitter
 
-__all__ = ["Exits", "Files", "Folders", "failure", "is_of"]
+__all__ = ["Exits", "Files", "Folders", "ending", "failure", "is_of"]
 
 
 class Files:
@@ -56,7 +57,17 @@ class Files:
 
 
 class Exits:
-    """Makes a file that leaves by ``sys.exit`` one that can't be collected; the others go on."""
+    """Makes a file that leaves by ``sys.exit`` one that can't be collected; the others go on.
+
+    An interrupt ends the session, and so does a hook by ``pytest.exit``, as without a far side.
+
+    :param here: names a path in a text by its place on the user's side.
+    """
+
+    def __init__(self, emitter: Emitter, here: Callable[[str], str]) -> None:
+        self._emitter = emitter
+        self._here = here
+        self._has_collected = False
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
@@ -66,6 +77,35 @@ class Exits:
         except SystemExit as error:
             shown = collector.repr_failure(pytest.ExceptionInfo.from_exception(error))
             return pytest.CollectReport(collector.nodeid, "failed", str(shown), [])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        """From here on only a test can end the session."""
+        self._has_collected = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Tell how the session ends, before it has collected."""
+        if not self._has_collected:
+            self._emitter.put(ending(excinfo.value, self._here))
+            self._emitter.flush()
+
+
+def ending(error: BaseException, here: Callable[[str], str]) -> events.Exited:
+    """Make the event of what ends a session.
+
+    :param error: an interrupt, or what ``pytest.exit`` raises.
+    :param here: names a path in a text by its place on the user's side.
+    """
+    if isinstance(error, pytest.exit.Exception):
+        status = error.returncode
+        if status is not None and not isinstance(status, int):
+            status = 1  # what a process makes of such a status
+        return events.Exited(to_text(str(error.msg)), status)
+    places = traceback.extract_tb(error.__traceback__)
+    last = places[-1] if places else None
+    where = last and (to_text(here(last.filename)), last.lineno or 1)
+    return events.Exited(to_text(str(error)), None, interrupt=True, where=where)
 
 
 class Folders:
@@ -133,6 +173,8 @@ def failure(report: pytest.CollectReport, here: Callable[[str], str]) -> events.
 
 def is_of(nodeid: str, collector: str) -> bool:
     """Say whether a node is one, or in one, that has this id: a class, a file or a folder."""
-    return not collector or nodeid == collector or nodeid.startswith(
-        (f"{collector}::", f"{collector}/")
+    return (
+        not collector
+        or nodeid == collector
+        or nodeid.startswith((f"{collector}::", f"{collector}/"))
     )

@@ -139,7 +139,8 @@ class Runner:
         config.pluginmanager.register(self.gpus, "remotegpu-runner-gpus")
         files = collecting.Files(self.emitter, self.site.barred)
         config.pluginmanager.register(files, "remotegpu-runner-files")
-        config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
+        exits = collecting.Exits(self.emitter, self._as_here)
+        config.pluginmanager.register(exits, "remotegpu-runner-exits")
         folders = collecting.Folders(self.emitter, self._as_here)
         config.pluginmanager.register(folders, "remotegpu-runner-folders")
         if self.order.collects:
@@ -323,13 +324,10 @@ class Runner:
             self.following.told(item, following)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except pytest.exit.Exception as exit_:
-            status = exit_.returncode
-            if status is not None and not isinstance(status, int):
-                status = 1  # what a process makes of such a status
-            self.emitter.put(events.Exited(to_text(str(exit_.msg)), status))
+            self.emitter.put(collecting.ending(exit_, self._as_here))
             session.shouldstop = f"pytest.exit: {exit_.msg}"
         except KeyboardInterrupt as error:
-            self.emitter.put(events.Exited(to_text(str(error)), None, interrupt=True))
+            self.emitter.put(collecting.ending(error, self._as_here))
             session.shouldstop = "interrupted"
         finally:
             self.current = -1
