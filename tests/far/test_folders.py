@@ -120,3 +120,13 @@ def test_its_conftests_are_loaded_there_only(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=1, errors=1, skipped=1)
     assert "ERROR sub - ZeroDivisionError: division by zero" in result.stdout.lines
     assert "SKIPPED [1] sup/conftest.py:6: not there" in said(result)
+
+
+def test_one_that_can_not_be_imported_here(pytester: pytest.Pytester) -> None:
+    """The way out is named, as it is for a conftest of the root; not without a far side."""
+    folder = pytester.mkdir("sub")
+    (folder / "conftest.py").write_text("import none_such\n")
+    (folder / "test_in.py").write_text(ONE)
+    way_out = "E   with remotegpu_conftest = far conftests are loaded on the far side only"
+    assert way_out in said(run(pytester, *FAR))
+    assert way_out not in said(run(pytester))
