@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -17,7 +17,17 @@ from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.worker.emit import Emitter
 
-__all__ = ["Exits", "Files", "Folders", "ending", "failure", "is_of"]
+__all__ = ["Exits", "Files", "Folders", "ending", "failure", "is_of", "unloaded"]
+
+FRAMEWORK: Final = (
+    "/_pytest/",
+    "/pytest/",
+    "/pluggy/",
+    "/pytest_remotegpu/",
+    "<frozen ",
+    "/importlib/",
+)
+"""Parts of the names of files that are no user's."""
 
 
 class Files:
@@ -169,6 +179,21 @@ def failure(report: pytest.CollectReport, here: Callable[[str], str]) -> events.
         place and (to_text(here(str(place[0]))), int(place[1]), to_text(str(place[2]))),
         skipped=report.skipped,
     )
+
+
+def unloaded(error: BaseException) -> str:
+    """Say what a hook or conftest has raised that pytest does not catch.
+
+    Where it has meant to end the process, only its own frames are of interest.
+    """
+    places = traceback.extract_tb(error.__traceback__)
+    own = [place for place in places if not any(name in place.filename for name in FRAMEWORK)]
+    if isinstance(error, SystemExit | KeyboardInterrupt) and own:
+        name = f"{type(error).__name__}: {error}".removesuffix(": ")
+        shown = "".join(traceback.format_list(own))
+        return f"{name}, raised while the session was made there, by\n{shown}"
+    shown = "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error}\n{shown}"
 
 
 def is_of(nodeid: str, collector: str) -> bool:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -455,7 +454,7 @@ def _session(runner: Runner, emitter: Emitter, beside: Sequence[object]) -> bool
             args = options.understood(runner.options.args)
             status = int(pytest.main(args, plugins=[runner, *beside]))
     except BaseException as error:  # noqa: BLE001 -- the border: a hook may raise anything
-        text = to_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+        text = to_text(collecting.unloaded(error))
         if runner.natural is None:
             having.tell(emitter)
             emitter.put(events.StartFailed(text, usage=True))
