@@ -9,20 +9,35 @@ import pytest
 
 from pytest_remotegpu.grown import Absent, FarFile, FarItem
 
-__all__ = ["name_groups", "real", "tests"]
+__all__ = ["collect", "name_groups", "real"]
 
 GROUP: Final = "xdist_group"
 NAMES_GROUPS: Final = "WorkerInteractor"
 """The class of pytest-xdist's plugin in its processes; its module has no name there."""
 
 
-def tests(report: pytest.CollectReport) -> Iterator[pytest.Item]:
-    """Give all tests of what a report has, and of what is in it."""
+def collect(item: FarItem) -> dict[str, pytest.Item] | pytest.CollectReport:
+    """Collect a test's file here; give its tests by their ids, or the report of the failure."""
+    file = item.getparent(FarFile)
+    assert file is not None
+    above: Any = file.parent
+    found: dict[str, pytest.Item] = {}
+    for collector in above.ihook.pytest_collect_file(file_path=file.path, parent=above):
+        report: pytest.CollectReport = collector.ihook.pytest_make_collect_report(
+            collector=collector
+        )
+        if not report.passed:
+            return report
+        found.update((test.nodeid, test) for test in _tests(report))
+    return found
+
+
+def _tests(report: pytest.CollectReport) -> Iterator[pytest.Item]:
     for node in report.result:
         if isinstance(node, pytest.Item):
             yield node
         else:
-            yield from tests(node.ihook.pytest_make_collect_report(collector=node))
+            yield from _tests(node.ihook.pytest_make_collect_report(collector=node))
 
 
 def real(item: FarItem, found: Any) -> pytest.Item:

@@ -9,22 +9,23 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_remotegpu.backends.base import Prepares
 from pytest_remotegpu.controller import Lost, Notice, Said, Worker
+from pytest_remotegpu.endings import FarEndError
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import SILENCE, TICK, FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, inventory, nodes, orders
 from pytest_remotegpu.protocol.hello import Hello, differences
-from pytest_remotegpu.protocol.plain import from_text, to_text
+from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.selection import least
 
-__all__ = ["Collectors", "Gatherer"]
+__all__ = ["Collectors", "Gatherer", "outcome_of"]
 
 MOST_ASKED: Final = 3
 """How often a far side may ask for one content."""
@@ -64,7 +65,7 @@ class Gatherer(Struct):
     told: dict[Key, tuple[bytes, int]] = field(default_factory=dict)
     parts: dict[Key, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     trees: dict[Key, nodes.Tree] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, events.CollectFailed] = field(default_factory=dict)
     needed: Counter[str] = field(default_factory=Counter)
     lost: int = 0
     taken: int = 0
@@ -84,23 +85,31 @@ class Gatherer(Struct):
     def disagreeing(self) -> list[Said]:
         """Give the failures of files that have tests all the same: of some of several ranks."""
         fine = {path for (path, _), tree in self.trees.items() if tree.nodes[0].outcome is None}
-        found: list[Any] = [
-            events.CollectFailed(nodeid=to_text(nodeid), text=to_text(text))
-            for nodeid, text in self.failures.items()
-            if nodeid in fine
-        ]
+        found: list[Any] = [failure for nodeid, failure in self.failures.items() if nodeid in fine]
         return [Said(self.worker, found, told=True)] if found else []
+
+    def closed_above(self, path: str) -> events.CollectFailed | None:
+        """Give what was said of a folder above a path that could not be collected there."""
+        for nodeid, failure in self.failures.items():
+            if not nodeid or path.startswith(f"{nodeid}/"):
+                return failure
+        return None
 
     def why_not(self, path: str, where: str) -> str:
         """Say why a path has no tree.
 
         :param where: names the far side; no worker, so that all processes of a session say alike.
         """
-        for nodeid, text in self.failures.items():
-            if not nodeid or nodeid == path or path.startswith(f"{nodeid}/"):
-                return text
+        if path in self.failures:
+            return from_text(self.failures[path].text)
         why = self.why or "it found no such file, or its hooks leave it out"
         return f"the far side ({where}) did not collect {path}: {why}"
+
+
+def outcome_of(failure: events.CollectFailed) -> nodes.Outcome:
+    """Give how a collection there has ended, as a tree has it."""
+    kind: Literal["failed", "skipped"] = "skipped" if failure.skipped else "failed"
+    return nodes.Outcome(kind, failure.text, failure.crash)
 
 
 class Collectors:
@@ -304,11 +313,11 @@ class Collectors:
             case events.FileTree():
                 self._take_tree(gatherer, event)
             case events.CollectFailed():
-                gatherer.failures[from_text(event.nodeid)] = from_text(event.text)
+                gatherer.failures[from_text(event.nodeid)] = event
             case events.StretchEnded():
                 gatherer.done = True
-            case events.StartFailed():
-                self._take_start_failure(gatherer, event)
+            case events.StartFailed() | events.Exited():
+                self._take_early_end(gatherer, event)
             case events.Need():
                 self._take_need(gatherer, event)
             case events.Waiting():
@@ -343,7 +352,12 @@ class Collectors:
             gatherer.told.setdefault(key, (data, len(gatherer.sources)))
             gatherer.trees.setdefault(key, tree)
 
-    def _take_start_failure(self, gatherer: Gatherer, event: events.StartFailed) -> None:
+    def _take_early_end(
+        self, gatherer: Gatherer, event: events.StartFailed | events.Exited
+    ) -> None:
+        if isinstance(event, events.Exited):
+            gatherer.why = "the session has ended there"
+            raise FarEndError(event)
         text = self._far.failures.of_start(from_text(event.text).strip())
         text = text or "it could not start and did not say why"
         if event.usage:

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from pytest_remotegpu.collectors import Gatherer
+from pytest_remotegpu.collectors import Gatherer, outcome_of
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gathering import Gathering
 from pytest_remotegpu.gpu import marker_name
-from pytest_remotegpu.grown import FarFile, FarItem
+from pytest_remotegpu.grown import FarFile, FarItem, made_of
 from pytest_remotegpu.protocol import nodes
-from pytest_remotegpu.protocol.plain import from_text
+from pytest_remotegpu.protocol.plain import from_text, to_text
 
 __all__ = ["Conftestless"]
 
@@ -107,12 +107,10 @@ class Conftestless(Gathering):
         """Let a folder fail that has failed there."""
         self._reached.add(collector.nodeid)
         report = yield from super().pytest_make_collect_report(collector)
-        text = None
+        failure = None
         if self._all is not None and isinstance(collector, pytest.Directory | pytest.Session):
-            text = self._all.failures.get(collector.nodeid)
-        return (
-            report if text is None else pytest.CollectReport(collector.nodeid, "failed", text, [])
-        )
+            failure = self._all.failures.get(collector.nodeid)
+        return report if failure is None else made_of(collector.nodeid, outcome_of(failure))
 
     def _merged(self, key: Key, tree: nodes.Tree) -> nodes.Tree:
         return nodes.merged(tree, self._left.get(key, {}), self._hooked.marks)
@@ -147,10 +145,11 @@ class Conftestless(Gathering):
             for path, number in self._all.trees
             if self._left.get((path, number))
         }
-        for nodeid, text in (texts | self._all.failures).items():
+        found = {path: nodes.Outcome("failed", to_text(text)) for path, text in texts.items()}
+        found |= {nodeid: outcome_of(said) for nodeid, said in self._all.failures.items()}
+        for nodeid, outcome in found.items():
             if nodeid.partition("::")[0] not in self._reached:
-                report = pytest.CollectReport(nodeid, "failed", text, [])
-                session.config.hook.pytest_collectreport(report=report)
+                session.config.hook.pytest_collectreport(report=made_of(nodeid, outcome))
 
     def _rearrange(self, items: list[pytest.Item]) -> None:
         places: dict[pytest.Item, int] = {}

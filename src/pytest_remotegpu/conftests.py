@@ -17,7 +17,7 @@ import pytest
 
 from pytest_remotegpu import addoptions
 
-__all__ = ["COST", "cost", "hint", "is_asked", "is_path", "leave_out", "lines"]
+__all__ = ["COST", "cost", "hint", "hint_in_folder", "is_asked", "is_path", "leave_out", "lines"]
 
 COST: Final = pytest.StashKey[str]()
 """What it has cost that a conftest imports torch here, in words."""
@@ -150,6 +150,17 @@ def hint(error: BaseException) -> None:
     cause = getattr(error, "cause", None)
     if isinstance(cause, ImportError):
         cause.add_note(HINT)
+
+
+def hint_in_folder(
+    node: object, call: pytest.CallInfo[object], report: pytest.CollectReport | pytest.TestReport
+) -> None:
+    """Add the way out to the report of a folder whose conftest can't be imported here."""
+    if not isinstance(node, pytest.Directory) or call.excinfo is None:
+        return
+    if isinstance(getattr(call.excinfo.value, "cause", None), ImportError):
+        hint(call.excinfo.value)
+        report.longrepr = node.repr_failure(call.excinfo)
 
 
 def cost(manager: pytest.PytestPluginManager, seconds: float, mib: float) -> str:

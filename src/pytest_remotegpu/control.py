@@ -147,6 +147,17 @@ class Control:
         if self._gathering is not None:
             config.pluginmanager.register(self._gathering, "remotegpu-gathering")
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_exception_interact(
+        self,
+        node: object,
+        call: pytest.CallInfo[Any],
+        report: pytest.CollectReport | pytest.TestReport,
+    ) -> None:
+        """Help where a folder's conftest can't be imported here."""
+        if self._backend is not None:
+            conftests.hint_in_folder(node, call, report)
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> Iterator[None]:
         """See how long collection takes here."""

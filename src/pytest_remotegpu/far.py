@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_remotegpu import selection, terminal
 from pytest_remotegpu.advice import Refusal
@@ -22,6 +23,7 @@ from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Said, Worker
 from pytest_remotegpu.durations import Durations
+from pytest_remotegpu.endings import error_of
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.lanes import Lane
 from pytest_remotegpu.members import Member
@@ -30,7 +32,6 @@ from pytest_remotegpu.outputs import Artifacts, shown
 from pytest_remotegpu.pool import Pool, Serves, job_of, what_fits, width_of
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.protocol.hello import Hello
-from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.runlimit import LAST_LOOK, RunLimit
@@ -367,13 +368,11 @@ class FarSide:
         """
         for lane in self.lanes.values():
             ending, lane.ending = lane.ending, None
-            if ending is not None and ending.interrupt:
-                raise KeyboardInterrupt(from_text(ending.text))
             if ending is not None:
                 # its own status, unless that would hide that the far side failed
                 failed = bool(self.summary.causes)
                 status = (ending.status or 1) if failed else ending.status
-                pytest.exit(from_text(ending.text), status)
+                raise error_of(replace(ending, status=status))
 
     # the limit of the run
 

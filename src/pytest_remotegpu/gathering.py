@@ -17,13 +17,22 @@ import pytest
 from pytest_remotegpu import brought, lacking, terminal
 from pytest_remotegpu.backends.base import Prices
 from pytest_remotegpu.candidates import Candidates, folders_of
-from pytest_remotegpu.collectors import Collectors, Gatherer
+from pytest_remotegpu.collectors import Collectors, Gatherer, outcome_of
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.cost import Forecast
+from pytest_remotegpu.endings import FarEndError
 from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.grown import FarClass, FarFile, FarItem, grow, items_of, report_of
+from pytest_remotegpu.grown import (
+    FarClass,
+    FarFile,
+    FarItem,
+    grow,
+    items_of,
+    made_of,
+    report_of,
+)
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.recalling import Recall
@@ -81,7 +90,8 @@ class Gathering:
         self._nowhere: dict[Path, str] = {}
         self._known: dict[Path, list[nodes.Tree]] = {}
         self._aside = self._settled = False
-        self.refusal: pytest.UsageError | None = None
+        self._closed: set[str] = set()
+        self.refusal: BaseException | None = None
         self.recalled: dict[str, float] = {}
         self.unseen: dict[str, str] = {}
         self._candidates: Candidates
@@ -99,6 +109,8 @@ class Gathering:
             self._begin()
         except RemoteGpuError as error:
             self.refusal = pytest.UsageError(str(error))
+        except FarEndError as error:
+            self.refusal = error.error
 
     def _begin(self) -> None:
         found = self._find()
@@ -262,7 +274,7 @@ class Gathering:
         if self.refusal is not None:
             raise self.refusal
         if isinstance(collector, FarFile | FarClass):
-            return report_of(collector) or report
+            return self._at_folder(collector) or report_of(collector) or report
         if self._is_lost(collector, report):
             if self._may_rent:
                 return self._rescue(collector, report)
@@ -274,6 +286,16 @@ class Gathering:
                 reason = str(report.longrepr[-1])
                 self._leave(collector, report, reason.removeprefix("Skipped: "))
         return report
+
+    def _at_folder(self, collector: FarFile | FarClass) -> pytest.CollectReport | None:
+        """Say of a folder, once, that it can't be collected there; its files hold nothing then."""
+        folder = getattr(collector, "folder", None)
+        if folder is None or collector.outcome is None:
+            return None
+        if folder not in self._closed:
+            self._closed.add(folder)
+            self._config.hook.pytest_collectreport(report=made_of(folder, collector.outcome))
+        return pytest.CollectReport(collector.nodeid, "passed", None, [])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(
@@ -311,7 +333,10 @@ class Gathering:
         except RemoteGpuError as error:
             raise pytest.UsageError(str(error)) from None
         file = self._file(collector, 0)
-        self._grow(file)
+        try:
+            self._grow(file)
+        except FarEndError as error:
+            raise error.error from None
         self._far_collectors().let_go(gatherer)
         marked = any(is_marked(item, self._settings.aliases) for item in items_of(file))
         if file.outcome is None and (marked or self._settings.ship_all):
@@ -331,6 +356,8 @@ class Gathering:
             self._grow(file)
         except UsageError as error:
             self.refusal = pytest.UsageError(str(error))
+        except FarEndError as error:
+            self.refusal = error.error
 
     def _grow(self, file: FarFile) -> None:
         """Wait for the tree of a file, and give it that.
@@ -353,9 +380,7 @@ class Gathering:
         key = (path, file.number)
         tree = self._far_collectors().tree(gatherer, *key)
         if tree is None:
-            why = gatherer.why_not(path, self._far_side(self._session).backend.name)
-            reasons = filter(None, (why, self._why_not_sent(file.path)))
-            file.outcome = nodes.Outcome("failed", to_text("\n".join(reasons)))
+            self._close(file, path, gatherer)
         else:
             try:
                 self._keep(key, grow(file, self._merged(key, tree)))
@@ -365,6 +390,16 @@ class Gathering:
         file.grown = True
         if file.outcome is not None and file.outcome.outcome == "failed":
             self._explain(file)
+
+    def _close(self, file: FarFile, path: str, gatherer: Gatherer) -> None:
+        """Say why a file has no tree: its folder's outcome is its own."""
+        if (folder := gatherer.closed_above(path)) is not None:
+            file.folder = from_text(folder.nodeid)
+            file.outcome = outcome_of(folder)
+            return
+        why = gatherer.why_not(path, self._far_side(self._session).backend.name)
+        reasons = filter(None, (why, self._why_not_sent(file.path)))
+        file.outcome = nodes.Outcome("failed", to_text("\n".join(reasons)))
 
     def _merged(self, _key: tuple[str, int], tree: nodes.Tree) -> nodes.Tree:
         """Give what becomes of a tree before nodes are made of it."""
@@ -417,7 +452,11 @@ class Gathering:
         Warnings that the far side has told of are not repeated.
         """
         with warnings.catch_warnings(record=True) as heard:
-            found = self._collect_anew(item)
+            self._aside = True
+            try:
+                found = brought.collect(item)
+            finally:
+                self._aside = False
         told = self._far_side(self._session).replayer.is_told
         for each in heard:
             if not told(each):
@@ -425,22 +464,6 @@ class Gathering:
                     each.message, each.category, each.filename, each.lineno, source=each.source
                 )
         return found
-
-    def _collect_anew(self, item: FarItem) -> Any:
-        file = item.getparent(FarFile)
-        assert file is not None
-        above: Any = file.parent
-        self._aside = True
-        try:
-            tests: dict[str, pytest.Item] = {}
-            for collector in above.ihook.pytest_collect_file(file_path=file.path, parent=above):
-                report = collector.ihook.pytest_make_collect_report(collector=collector)
-                if not report.passed:
-                    return report
-                tests.update((test.nodeid, test) for test in brought.tests(report))
-        finally:
-            self._aside = False
-        return tests
 
     @property
     def beside(self) -> list[Shape]:
@@ -471,4 +494,7 @@ class Gathering:
         self._settled = True
         if self._collectors is not None:
             self._recall.keep()
-            self._collectors.settle()
+            try:
+                self._collectors.settle()
+            except FarEndError as error:
+                raise error.error from None

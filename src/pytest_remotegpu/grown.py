@@ -27,6 +27,8 @@ __all__ = [
     "FarItem",
     "LackError",
     "grow",
+    "items_of",
+    "made_of",
     "report_of",
 ]
 
@@ -105,12 +107,14 @@ class FarFile(_Told, _Objectless, pytest.File):
 
     :ivar number: its ordinal among those of the file. :ivar fetch: brings its tree.
     :ivar grown: whether it has come. :ivar given: whether what it holds has been given away.
+    :ivar folder: the id of the folder whose outcome is this file's; ``None`` for none.
     """
 
     number = 0
     fetch: Callable[[FarFile], None]
     grown = False
     given = False
+    folder: str | None = None
 
     def collect(self) -> list[pytest.Item | pytest.Collector]:
         """Give what is told now; other nodes each time, as any file does."""
@@ -235,13 +239,16 @@ class _Crash(Struct, frozen=True):
 def report_of(collector: FarFile | FarClass) -> pytest.CollectReport | None:
     """Make the report of a collector that holds nothing; ``None`` for one that does."""
     outcome = collector.outcome
-    if outcome is None:
-        return None
+    return None if outcome is None else made_of(collector.nodeid, outcome)
+
+
+def made_of(nodeid: str, outcome: nodes.Outcome) -> pytest.CollectReport:
+    """Make the report of a node that was not collected there."""
     longrepr: Any = FarError.of(outcome)
     if outcome.outcome == "skipped" and outcome.crash is not None:
         path, lineno, reason = outcome.crash
         longrepr = (from_text(path), lineno, from_text(reason))
-    return pytest.CollectReport(collector.nodeid, outcome.outcome, longrepr, [])
+    return pytest.CollectReport(nodeid, outcome.outcome, longrepr, [])
 
 
 def grow(file: FarFile, tree: nodes.Tree) -> list[Any]:

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from pytest_remotegpu import losses
 from pytest_remotegpu.advice import Refusal, way_out
 from pytest_remotegpu.controller import Controller, Lost, Notice, Worker
@@ -331,10 +333,10 @@ class Lane:
         self._ready(test)
 
     def _take_exit(self, event: events.Exited) -> None:
-        if not self._running():
-            raise ProtocolError("a session ends for a test, and none runs")
-        from_text(event.text)  # it has to be text, now and not at the end
-        self.ending = event
+        for text in (event.text, event.where[0] if event.where else b""):
+            from_text(text)  # it has to be text, now and not at the end
+        # where no test asked for it, its tests have not run: that is not green
+        self.ending = event if self._running() else replace(event, status=event.status or 1)
 
     def _ended_stretch(self) -> Stretch | None:
         """Give the stretch that ends; ``None`` where that no longer matters.
@@ -358,7 +360,7 @@ class Lane:
         self._after_run()
 
     def _take_start_failure(self, event: events.StartFailed) -> None:
-        if not self.busy:
+        if not self.busy or self.ending is not None:
             return
         text = (
             from_text(event.text).strip() or "the far session could not start and did not say why"

@@ -171,3 +171,38 @@ def test_what_the_kernel_has_left_to_do_is_not_waited_for(pytester: pytest.Pytes
     assert "cut short" not in result.stdout.str()
     assert "exit" not in result.stdout.str()
     assert until(lambda: not alive(int(Path("RUNNER").read_text())))
+
+
+def test_a_file_that_closes_the_runners_socket(pytester: pytest.Pytester) -> None:
+    """It is named: no test has begun that could have done so."""
+    pytester.makepyfile(
+        test_far="""
+        import os
+        import pytest
+        os.closerange(3, 256)
+
+        @pytest.mark.gpu
+        def test_far(): pass
+    """
+    )
+    text = said(run(pytester, CPU, "-o", "remotegpu_collect=far"))
+    assert "the import of test_far.py closed the socket by which its worker process is" in text
+    assert "the test closed" not in text
+
+
+@pytest.mark.parametrize("does", ["sys.exit(0)", "raise KeyboardInterrupt"])
+def test_a_conftest_that_ends_the_process_there(pytester: pytest.Pytester, does: str) -> None:
+    """Its place is shown, without the frames of pytest around it."""
+    pytester.makeconftest(f"""
+        import os, sys
+
+        if "REMOTEGPU_WORKER" in os.environ:
+            {does}
+    """)
+    pytester.makepyfile("import pytest\n@pytest.mark.gpu\ndef test_far(): pass\n")
+    result = pytester.runpytest_subprocess(CPU, timeout=40)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = result.stderr.str()
+    assert ", raised while the session was made there, by" in text
+    assert f'{pytester.path}/conftest.py", line 4, in <module>' in text
+    assert "pluggy" not in text

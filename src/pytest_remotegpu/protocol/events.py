@@ -183,10 +183,16 @@ class Covered(_Event, frozen=True, tag=30):
 
 
 class CollectFailed(_Event, frozen=True, tag=11):
-    """A file could not be collected there: the node's id and the text of the error."""
+    """A file or folder could not be collected there: the node's id and the text of the error.
+
+    :ivar crash: path, line and message of the error, where it has any; those of a skip.
+    :ivar skipped: whether it was skipped, as a folder is whose conftest says so.
+    """
 
     nodeid: plain.Text
     text: plain.Text
+    crash: tuple[plain.Text, int, plain.Text] | None = None
+    skipped: bool = False
 
 
 class FileTree(_Event, frozen=True, tag=31):
@@ -316,11 +322,17 @@ class Withdrawn(_Event, frozen=True, tag=28):
 
 
 class Exited(_Event, frozen=True, tag=16):
-    """A test ended the session, as ``pytest.exit`` (with its status) or an interrupt does."""
+    """A test ended the session, as ``pytest.exit`` (with its status) or an interrupt does.
+
+    So does what a file does while it is imported, or a hook.
+
+    :ivar where: path and line of an interrupt.
+    """
 
     text: plain.Text
     status: int | None
     interrupt: bool = False
+    where: tuple[plain.Text, int] | None = None
 
 
 class Need(_Event, frozen=True, tag=17):

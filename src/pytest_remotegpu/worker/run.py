@@ -246,6 +246,8 @@ class RunnerHandle:
         """Say how it ended before any test began."""
         crash = self.crash(status, peak_rss_kib)
         cause = crash.cause.replace(" while the test ran", "")
+        file = _text(self.collecting)
+        cause = cause.replace("the test", f"the import of {file}" if file else "a conftest", 1)
         stack = crash.stack.decode("utf-8", "replace")
         return f"{cause}{'' if self.late else ', before a test began'}\n{stack}"
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -139,7 +138,10 @@ class Runner:
         config.pluginmanager.register(self.gpus, "remotegpu-runner-gpus")
         files = collecting.Files(self.emitter, self.site.barred)
         config.pluginmanager.register(files, "remotegpu-runner-files")
-        config.pluginmanager.register(collecting.Exits(), "remotegpu-runner-exits")
+        exits = collecting.Exits(self.emitter, self._as_here)
+        config.pluginmanager.register(exits, "remotegpu-runner-exits")
+        folders = collecting.Folders(self.emitter, self._as_here)
+        config.pluginmanager.register(folders, "remotegpu-runner-folders")
         if self.order.collects:
             self.trees = telling.Telling(self.emitter, self._as_here, self.reads)
             config.pluginmanager.register(self.trees, "remotegpu-runner-trees")
@@ -178,8 +180,7 @@ class Runner:
         """Keep why a file has no tests here: its error goes out at once, a skip with each test."""
         if report.failed:
             self.failed_files.add(report.nodeid)
-            text = to_text(self._as_here(str(report.longrepr)))
-            self.emitter.put(events.CollectFailed(to_text(report.nodeid), text))
+            self.emitter.put(collecting.failure(report, self._as_here))
         elif report.skipped and isinstance(report.longrepr, tuple):
             path, lineno, reason = report.longrepr
             self.skipped_files[report.nodeid] = (self._as_here(str(path)), lineno, reason)
@@ -245,12 +246,12 @@ class Runner:
         """Say so where a test is missing because its file was skipped or failed to collect."""
         nodeid = self.payload["ids"][place]
         for file, (path, lineno, reason) in self.skipped_files.items():
-            if nodeid.startswith(f"{file}::"):
+            if collecting.is_of(nodeid, file):
                 self.emitter.put(events.SkippedThere(place, to_text(path), lineno, to_text(reason)))
                 return True
         for file in self.failed_files:
-            if nodeid == file or nodeid.startswith(f"{file}::"):
-                text = f"the far side could not collect {file}; its traceback is above"
+            if collecting.is_of(nodeid, file):
+                text = f"the far side could not collect {file or '.'}; its traceback is above"
                 self.emitter.put(events.NotFound(place, to_text(text)))
                 return True
         return False
@@ -322,13 +323,10 @@ class Runner:
             self.following.told(item, following)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except pytest.exit.Exception as exit_:
-            status = exit_.returncode
-            if status is not None and not isinstance(status, int):
-                status = 1  # what a process makes of such a status
-            self.emitter.put(events.Exited(to_text(str(exit_.msg)), status))
+            self.emitter.put(collecting.ending(exit_, self._as_here))
             session.shouldstop = f"pytest.exit: {exit_.msg}"
         except KeyboardInterrupt as error:
-            self.emitter.put(events.Exited(to_text(str(error)), None, interrupt=True))
+            self.emitter.put(collecting.ending(error, self._as_here))
             session.shouldstop = "interrupted"
         finally:
             self.current = -1
@@ -456,7 +454,7 @@ def _session(runner: Runner, emitter: Emitter, beside: Sequence[object]) -> bool
             args = options.understood(runner.options.args)
             status = int(pytest.main(args, plugins=[runner, *beside]))
     except BaseException as error:  # noqa: BLE001 -- the border: a hook may raise anything
-        text = to_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+        text = to_text(collecting.unloaded(error))
         if runner.natural is None:
             having.tell(emitter)
             emitter.put(events.StartFailed(text, usage=True))

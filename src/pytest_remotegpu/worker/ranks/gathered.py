@@ -27,7 +27,7 @@ class Gathered:
         self._world = world
         self.absent: set[int] = set()
         self._missing: dict[int, dict[int, events.NotFound | events.SkippedThere]] = {}
-        self._errors: dict[tuple[bytes, bytes], list[int]] = {}
+        self._errors: dict[events.CollectFailed, list[int]] = {}
         self._loose: dict[events.Event, list[int]] = {}
         self._ends: dict[bytes, list[int]] = {}
         self._status = 0
@@ -38,7 +38,7 @@ class Gathered:
             case events.NotFound() | events.SkippedThere():
                 self._missing.setdefault(event.item, {})[rank] = event
             case events.CollectFailed():
-                self._errors.setdefault((event.nodeid, event.text), []).append(rank)
+                self._errors.setdefault(event, []).append(rank)
             case events.SessionEnded():
                 self._status = self._status or event.status
                 self._ends.setdefault(event.text, []).append(rank)
@@ -56,8 +56,8 @@ class Gathered:
     def collected(self) -> list[events.Event]:
         """Give what there is to say once all have collected."""
         said: list[events.Event] = []
-        for (nodeid, text), ranks in self._errors.items():
-            said.append(events.CollectFailed(nodeid, self._marked(ranks, text)))
+        for event, ranks in self._errors.items():
+            said.append(msgspec.structs.replace(event, text=self._marked(ranks, event.text)))
         for place, told in sorted(self._missing.items()):
             self.absent.add(place)
             said.append(self._absence(place, told))

@@ -209,6 +209,8 @@ class Launcher:
                 self._wanting[member.number] = event.items
             case events.StartFailed():
                 self._fail_start(member, event)
+            case events.Exited() if self._trial is None:
+                self._end_like(event)
             case events.Exited():
                 self._exited.append(event)
             case events.Started():
@@ -230,6 +232,13 @@ class Launcher:
     def _fail_start(self, member: Member, event: events.StartFailed) -> NoReturn:
         text = to_text(f"on {named([member.number])}: ") + event.text
         self._emitter.put(events.StartFailed(text, event.usage))
+        self._team.stop(self._team.members)
+        self._emitter.over(failed=False)
+        os._exit(0)
+
+    def _end_like(self, event: events.Exited) -> NoReturn:
+        """End as a rank does whose session ends before any test."""
+        self._emitter.put(event)
         self._team.stop(self._team.members)
         self._emitter.over(failed=False)
         os._exit(0)
