@@ -7,11 +7,13 @@ here is collected here.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -21,6 +23,9 @@ from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.snapshot import globs
 
 __all__ = ["Candidates", "folders_of"]
+
+MOST_AGAIN: Final = 1_000
+"""Links to folders walked already that are followed, which two loops in one folder multiply."""
 
 
 def folders_of(config: pytest.Config) -> list[Path]:
@@ -33,7 +38,6 @@ class Candidates:
     """Finds and judges the files of one session.
 
     :ivar unsure: files that may have the mark although their source does not show it.
-    :ivar plain: files that are collected there only because all tests are shipped.
     """
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
@@ -44,12 +48,13 @@ class Candidates:
         self._classifier = Classifier(folders_of(config), settings.aliases)
         self._judged: dict[Path, Judgement] = {}
         self.unsure: list[Path] = []
-        self.plain: list[Path] = []
         self._patterns = [str(pattern) for pattern in config.getini("python_files")]
         self._not_into = [str(pattern) for pattern in config.getini("norecursedirs")]
-        self._ignored = {
-            self._absolute(path) for path in config.getoption("ignore", None) or () if path
-        }
+        option = config.getoption
+        self._ignored = {self._absolute(path) for path in option("ignore", None) or () if path}
+        globbed = option("ignore_glob", None) or ()
+        self._ignored_globs = [str(self._absolute(path)) for path in globbed if path]
+        self._into_venvs = bool(option("collect_in_virtualenv", default=False))
 
     def _absolute(self, path: object) -> Path:
         return Path(os.path.normpath(self._config.invocation_params.dir / str(path)))
@@ -70,22 +75,36 @@ class Candidates:
                     return place
         return path
 
-    def find(self) -> dict[Path, frozenset[Shape]]:
-        """Give the files to be collected there by their marks, with the shapes of their sources."""
-        found: dict[Path, frozenset[Shape]] = {}
-        for argument in map(str, self._config.args):
-            path = self._path_of(argument.partition("::")[0])
-            given = [path] if path.is_file() else self._walk(path)
-            for file in given:
-                if file in found:
-                    continue  # it is named twice
-                if (judged := self.shapes_of(file)) is not None:
-                    found[file] = judged
-                elif self._ships_all and file.suffix == ".py":
-                    self.plain.append(file)
-                elif file.suffix == ".py" and not self.is_plain(file):
-                    self.unsure.append(file)
+    def find(self) -> dict[Path, frozenset[Shape] | None]:
+        """Give the files to be collected there, each with the shapes that its source shows.
+
+        They are in the order in which pytest comes upon them.
+
+        :return: ``None`` for a file that is collected there only because all tests are shipped.
+        """
+        found: dict[Path, frozenset[Shape] | None] = {}
+        for file in self._given():
+            if file in found:
+                continue  # it is named twice
+            if (judged := self.shapes_of(file)) is not None:
+                found[file] = judged
+            elif self._ships_all and file.suffix == ".py":
+                found[file] = None
+            elif file.suffix == ".py" and not self.is_plain(file):
+                self.unsure.append(file)
         return found
+
+    def _given(self) -> Iterator[Path]:
+        """Give the files of all arguments, in the order in which pytest comes upon them.
+
+        From pytest 9 on, an argument that lies within another one adds nothing to that.
+        """
+        paths = [self._path_of(str(each).partition("::")[0]) for each in self._config.args]
+        within: list[Path] = []
+        if pytest.version_tuple >= (9,) and not self._config.getoption("keepduplicates"):
+            within = [path for path in paths if not set(paths).isdisjoint(path.parents)]
+        for path in (*(path for path in paths if path not in within), *within):
+            yield from [path] if path.is_file() else self._walk(path)
 
     def shapes_of(self, file: Path) -> frozenset[Shape] | None:
         """Judge one file: the shapes that it asks for, none where these can't be seen.
@@ -114,19 +133,41 @@ class Candidates:
         parts = file.relative_to(self._root).parts
         return any(globs.covers(pattern, parts) for pattern in self._named)
 
-    def _walk(self, folder: Path) -> Iterator[Path]:
-        for base, folders, files in os.walk(folder):
-            here = Path(base)
-            folders[:] = sorted(name for name in folders if self._goes_into(here / name))
-            for name in sorted(files):
-                path = here / name
-                if path not in self._ignored and self._is_test_file(path):
+    def _walk(self, top: Path) -> Iterator[Path]:
+        """Give the test files of a folder in the order in which pytest comes upon them.
+
+        That is the order of their imports. Folders and files are sorted together, and links to
+        folders are followed as there, loops until the system refuses them.
+        """
+        walked = {_identity(top)}
+        links = 0
+        open_folders = [iter(_entries(top))]
+        while open_folders:
+            entry = next(open_folders[-1], None)
+            if entry is None:
+                open_folders.pop()
+                continue
+            path = Path(entry.path)
+            if not entry.is_dir():
+                if not self._is_ignored(path) and self._is_test_file(path):
                     yield path
+                continue
+            identity = _identity(path)
+            links += entry.is_symlink() and identity in walked
+            if self._goes_into(path) and not (entry.is_symlink() and links > MOST_AGAIN):
+                walked.add(identity)
+                open_folders.append(iter(_entries(path)))
+
+    def _is_ignored(self, path: Path) -> bool:
+        """Say whether an option leaves out a file or folder; conftests may leave out more."""
+        globbed = any(fnmatch.fnmatch(str(path), each) for each in self._ignored_globs)
+        return globbed or path in self._ignored
 
     def _goes_into(self, folder: Path) -> bool:
-        if folder.name == "__pycache__" or folder in self._ignored:
+        if folder.name == "__pycache__" or self._is_ignored(folder):
             return False
-        if any((folder / mark).exists() for mark in ("pyvenv.cfg", "conda-meta")):
+        marks = ("pyvenv.cfg", "conda-meta/history")
+        if not self._into_venvs and any(os.path.isfile(folder / mark) for mark in marks):  # noqa: PTH113 -- it may be unreadable
             return False
         return not _fits(folder, self._not_into)
 
@@ -144,3 +185,25 @@ def _fits(path: Path, patterns: Iterable[str]) -> bool:
         else fnmatch.fnmatch(path.name, pattern)
         for pattern in patterns
     )
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """List a folder as pytest does: by name, but the ``__init__.py`` of a package comes first.
+
+    What can't be read has nothing; pytest will say so.
+    """
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # a loop of links
+                if entry.is_dir() or entry.is_file():
+                    found.append(entry)
+    return sorted(found, key=lambda entry: (entry.name != "__init__.py", entry.name))
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    """Tell a folder from others, by whatever path it is reached."""
+    with contextlib.suppress(OSError):
+        status = folder.stat()
+        return status.st_dev, status.st_ino
+    return 0, 0

@@ -24,15 +24,7 @@ from pytest_remotegpu.endings import FarEndError
 from pytest_remotegpu.errors import FarSideError, ProtocolError, RemoteGpuError, UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.grown import (
-    FarClass,
-    FarFile,
-    FarItem,
-    grow,
-    items_of,
-    made_of,
-    report_of,
-)
+from pytest_remotegpu.grown import FarClass, FarFile, FarItem, grow, items_of, made_of, report_of
 from pytest_remotegpu.protocol import nodes
 from pytest_remotegpu.protocol.plain import from_text, to_text
 from pytest_remotegpu.recalling import Recall
@@ -160,9 +152,11 @@ class Gathering:
     def _find(self) -> dict[Path, frozenset[Shape]]:
         """Find the files of the far side, and tell what may be imported there alone."""
         self._candidates = Candidates(self._config, self._settings)
-        found = self._candidates.find()
-        if self._candidates.plain:
-            found |= dict.fromkeys(self._candidates.plain, self._lent(found))
+        seen = self._candidates.find()
+        found = {file: shapes for file, shapes in seen.items() if shapes is not None}
+        if len(found) < len(seen):
+            lent = self._lent(found)
+            found = {file: lent if shapes is None else shapes for file, shapes in seen.items()}
         self._shipping.unimported += [*found, *self._candidates.unsure]
         return found
 

@@ -6,9 +6,10 @@ Knows nothing of workers or lanes; what it is given is settled.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -23,6 +24,8 @@ __all__ = ["Replayer"]
 
 MOST_WARNINGS = 1_000
 """Different warnings of collections that are remembered, and so recorded at all."""
+INSTALLED: Final = re.compile(r".*/(?:site-packages|dist-packages|lib/python3\.\d+)/", re.DOTALL)
+"""Where an interpreter has what is installed, and its standard library: the last such folder."""
 OURS = "remotegpu-controller"
 """The name of the plugin that answers."""
 MISSING = "Missing on the far side"
@@ -216,8 +219,14 @@ class Replayer:
 
 
 def _warning_key(message: Any) -> tuple[str, str, str, str]:
+    """Say by what a warning is known again that the other side gives as well.
+
+    Each side may have an interpreter of its own: an installed file lies elsewhere there, and what
+    pytest says of its configuration may stand in another line.
+    """
     name, text = message.category.__name__, str(message.message)
-    return name, text, str(message.filename), str(message.lineno)
+    line = "" if name == pytest.PytestConfigWarning.__name__ else str(message.lineno)
+    return name, text, INSTALLED.sub("", str(message.filename)), line
 
 
 @contextlib.contextmanager

@@ -178,6 +178,21 @@ def test_without_the_option_the_file_is_the_error_that_it_ever_was(
     assert "No module named 'torch'" in done.text
 
 
+@pytest.mark.parametrize("collects", ["far", "here"])
+def test_a_warning_of_both_interpreters_is_given_once(
+    near: Near, pytester: pytest.Pytester, collects: str
+) -> None:
+    """Each has the files that warn in a folder of its own."""
+    settings(pytester, sys.executable)
+    with (pytester.path / "tox.ini").open("a", encoding="utf-8") as file:
+        file.write("\nunheard_of = 1\n")
+    pytester.makepyfile(test_it="import pytest\n@pytest.mark.gpu\ndef test(): pass\n")
+    options = ("-o", f"remotegpu_collect={collects}", "--remote-fresh")
+    far = near.run(pytester.path, *options)
+    assert far.text.count("Unknown config option: unheard_of") == 1, far.text
+    assert "1 passed, 1 warning" in far.text, far.text
+
+
 def test_memory_here_is_that_of_a_session_without_such_files(
     near: Near, pytester: pytest.Pytester
 ) -> None:
