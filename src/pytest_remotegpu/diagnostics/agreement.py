@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_remotegpu.diagnostics import tracing
 from pytest_remotegpu.diagnostics.asfound import as_found, seed_all
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
+from pytest_remotegpu.diagnostics.widening import doubled
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +96,7 @@ def _values(result: Any, name: str = "") -> dict[str, torch.Tensor]:
     elif isinstance(result, Sequence) and not isinstance(result, str):
         parts = enumerate(result)
     elif isinstance(result, torch.Tensor | float | int):
-        return {name or "loss": torch.as_tensor(result).detach().double().cpu().reshape(-1)}
+        return {name or "loss": doubled(torch.as_tensor(result).detach()).cpu().reshape(-1)}
     else:
         raise ValueError(  # noqa: TRY004 -- as all arguments that can't be meant
             f"a path gave {type(result).__name__}; it has to return a tensor, a number, or a list, "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_remotegpu.diagnostics import meeting
 from pytest_remotegpu.diagnostics.asfound import model_as_found, seed_all, without_dropout
+from pytest_remotegpu.diagnostics.widening import magnitude
 
 if TYPE_CHECKING:
     import torch
@@ -212,7 +213,7 @@ class _Gradients:
         here: Any = gradient.detach()
         if spread:
             self.layouts[name] = here.device_mesh, places
-        self.here[name] = here.to_local().float().norm() if spread else _whole(here.float().norm())
+        self.here[name] = magnitude(here.to_local()) if spread else _whole(magnitude(here))
 
     def end_step(self) -> torch.Tensor | float:
         """Give the norm of all gradients of the step."""
