@@ -81,7 +81,7 @@ def test_the_imaginary_part_of_a_gradient_is_compared(
 def test_the_imaginary_part_of_a_result_is_compared() -> None:
     right = torch.complex(torch.ones(3), torch.ones(3))
     assert losses_agree(lambda: right * 2, lambda: right + right).passed
-    verdict = losses_agree(lambda: right * 2, lambda: (right + right).conj())
+    verdict = losses_agree(lambda: right * 2, (right + right).conj)
     assert [finding.code for finding in verdict.findings] == ["losses-differ"]
 
 
