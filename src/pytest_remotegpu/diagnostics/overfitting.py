@@ -88,7 +88,8 @@ def overfit(
     :param clip: the norm that gradients are clipped to, ``None`` for no clipping; not used with
         ``train_step``. :param seed: of the random numbers before each model is made and run.
     :return: the verdict with the losses as a curve. Its codes: ``detached-loss``,
-        ``frozen-parameters``, ``not-in-optimizer``, ``missing-gradient``, ``zero-gradients``,
+        ``frozen-parameters``, ``not-in-optimizer``, ``unregistered-parameters``,
+        ``missing-gradient``, ``zero-gradients``,
         ``optimizer-not-stepped``, ``unchanged-parameters``, ``steps-rounded-away``,
         ``gradients-not-cleared``,
         ``not-finite``, ``learning-rate-too-high``, ``learning-rate-too-low``, ``shuffled-targets``,
