@@ -5,6 +5,7 @@ Knows the bounds and the words; what ran is seen by ``tracing``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,11 @@ def losses_agree(
     :param seed: of the random numbers before each call.
     :return: the verdict; its codes are ``same-code``, ``same-operations``, ``nothing-ran``,
         ``not-finite``, ``losses-differ``.
-    :raises ValueError: where the results have different parts or shapes.
+    :raises ValueError: where the results have different parts or shapes or no number at all, and
+        for a bound that can't be meant.
     """
+    if not (0 <= rtol < math.inf and 0 <= atol < math.inf):
+        raise ValueError(f"rtol is {rtol} and atol {atol}; each is a finite number from 0 on")
     paths = {"a": path_a, "b": path_b}
     with as_found():
         values = {side: _values(_call(path, seed)) for side, path in paths.items()}
@@ -115,6 +119,8 @@ def _check_parts(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None
             f"the paths gave different parts or sizes: {shapes[0]} and {shapes[1]}; let both "
             "return the same"
         )
+    if not any(shapes[0].values()):
+        raise ValueError("the paths gave no number at all, so that there is nothing to compare")
 
 
 def _shown(parts: dict[str, torch.Tensor]) -> float:

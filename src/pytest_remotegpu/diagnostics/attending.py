@@ -189,6 +189,11 @@ def _check(
             f"query, key and value have the shapes {shapes}; they have to be "
             f"({', '.join(LAYOUT)}), with heads of the query a multiple of the key's"
         )
+    dtypes = [str(tensor.dtype) for tensor in inputs.tensors]
+    if len({*dtypes}) > 1:
+        raise ValueError(f"query, key and value have the dtypes {dtypes}; kernels want one alone")
+    if not all(tensor.numel() for tensor in inputs.tensors):
+        raise ValueError(f"query, key and value have the shapes {shapes}, one without a number")
     if not bound:
         raise ValueError(f"there is no bound for {query.dtype}; give rtol=")
     if inputs.corner not in {"top-left", "bottom-right"}:

@@ -128,8 +128,8 @@ def _missing(names: tuple[str, ...], of: int) -> Finding | None:
         f"{_some(names, of)} got no gradient in any step: the way back from the loss does not "
         "reach them",
         "see that forward uses them, and look for .detach(), .data, .item(), argmax, numpy or "
-        "no_grad() between them and the loss; name them in fixed=[...] if the sample has no use for "
-        "them",
+        "no_grad() between them and the loss; name them in fixed=[...] if the sample does "
+        "not use them",
         names,
     )
 
@@ -141,7 +141,8 @@ def _zero(names: tuple[str, ...], of: int) -> Finding | None:
         "zero-gradients",
         f"the gradient of {_some(names, of)} was exactly zero in every step",
         "look for a saturated or dead activation (ReLU of negative values only; inputs far larger "
-        "than 1 do it), a multiplication by zero, a mask that hides everything, or rounding to whole numbers behind them",
+        "than 1 do it), a multiplication by zero, a mask that hides everything, or "
+        "rounding to whole numbers behind them",
         names,
     )
 

@@ -99,6 +99,8 @@ def overfit(
     """
     if steps < 2 * ENDS:
         raise ValueError(f"steps is {steps}; the means of both ends need {2 * ENDS} at least")
+    if isinstance(fixed, str):
+        raise ValueError(f"fixed is the text {fixed!r}; give a list of patterns: [{fixed!r}]")  # noqa: TRY004 -- as all arguments that can't be meant
     if make_optimizer is not None and lr is not None:
         raise ValueError("lr is for the default optimizer; set it in make_optimizer")
     if train_step is not None and loss is not None:
