@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from models import classify
 from torch import nn
 
+from diagnostics.models import classify
 from pytest_remotegpu.diagnostics import (
     SMALL_BATCH,
     accumulation_matches,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from models import PAIR, classify
 from torch import nn
 
+from diagnostics.models import PAIR, classify
 from pytest_remotegpu.diagnostics import overfit
 
 
@@ -58,7 +58,7 @@ def test_registered_hidden_teachers_and_those_in_the_optimizer_pass(seed: int) -
     def both(model: Any) -> torch.optim.Optimizer:
         return torch.optim.Adam([*model.parameters(), *model.layers[0].parameters()], lr=1e-2)
 
-    more = {"loss": classify, "seed": seed}
+    more: dict[str, Any] = {"loss": classify, "seed": seed}
     assert overfit(lambda: Stack(list_of_one), PAIR, make_optimizer=adam, **more).passed
     teacher = overfit(
         lambda: Stack(lambda layer: [layer], silent=True), PAIR, make_optimizer=adam, **more
