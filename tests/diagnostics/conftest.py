@@ -9,8 +9,8 @@ import pytest
 
 collect_ignore_glob = []
 if importlib.util.find_spec("torch") is None:
-    torches = ("[ab]*", "compiling", "diagnose", "kernels", "overfit", "ranks", "sharding", "suite")
-    collect_ignore_glob = [f"test_{name}.py" for name in (*torches, "training")]
+    torches = ("[ab]*", "com*", "diagnose", "kernels", "overfit", "ranks", "sharding", "suite")
+    collect_ignore_glob = [f"test_{name}.py" for name in (*torches, "training", "unregistered")]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -65,6 +65,59 @@ def test_masks_and_shared_heads_agree(*, additive: bool, causal: bool) -> None:
     assert attention_parity(*inputs(heads=2), mask=mask, causal=causal).passed
 
 
+def narrowed(name: str, seed: int, dtype: Any) -> Three:
+    """Make inputs with which a gradient is a sum that cancels, to nothing or nearly so."""
+    query, key, value = inputs(seed, (24, 40), dtype)
+    if name == "one-key":
+        return query, key[:, :, :1], value[:, :, :1]
+    alike = {"keys": (1, 0), "values": (0, 1), "keys-and-values": (1, 1)}.get(name, (0, 0))
+    key = key[:, :, :1].expand_as(key) if alike[0] else key
+    value = value[:, :, :1].expand_as(value) if alike[1] else value
+    if name == "nearly-alike-keys":
+        key = (key[:, :, :1] + 1e-4 * key.float()).to(dtype)
+    return query, key, value
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    "name", ["keys", "nearly-alike-keys", "values", "keys-and-values", "one-key"]
+)
+def test_kernels_agree_where_gradients_cancel(name: str, dtype: Any) -> None:
+    for seed in range(3):
+        three = narrowed(name, seed, dtype)
+        if name == "one-key":
+            verdict = attention_parity(*three, paths={"own": lambda *t: by_hand(*t, shift=None)})
+        else:
+            verdict = judged(by_hand, three)
+        assert [f.code for f in verdict.findings if f.fails] == [], str(verdict)
+
+
+class Enlarged(torch.autograd.Function):
+    """Gives what came in, and a tenth more of its gradient on the way back."""
+
+    @staticmethod
+    def forward(_: Any, tensor: torch.Tensor) -> torch.Tensor:
+        """Give a copy."""
+        return tensor.clone()
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+        """Give too much."""
+        return gradient * 1.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_a_wrong_gradient_is_seen_in_each_dtype(wrong: int, dtype: Any) -> None:
+    def own(*three: torch.Tensor) -> torch.Tensor:
+        some = [Enlarged.apply(t) if at == wrong else t for at, t in enumerate(three)]
+        return by_hand(some[0], some[1], some[2])
+
+    for seed in range(3):
+        verdict = judged(own, inputs(seed, (24, 40), dtype))
+        assert [f.code for f in verdict.findings if f.fails] == ["attention-gradients-differ"]
+
+
 def test_the_kernel_that_ran_is_named_and_others_say_why_not() -> None:
     verdict = attention_parity(*inputs(), causal=True)
     assert str(verdict.value("kernel of sdpa")).startswith("flash (aten::_scaled_dot_product_flash")

@@ -5,12 +5,14 @@ Knows the bounds and the words; what ran is seen by ``tracing``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_remotegpu.diagnostics import tracing
 from pytest_remotegpu.diagnostics.asfound import as_found, seed_all
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
+from pytest_remotegpu.diagnostics.widening import doubled
 
 if TYPE_CHECKING:
     import torch
@@ -47,8 +49,11 @@ def losses_agree(
     :param seed: of the random numbers before each call.
     :return: the verdict; its codes are ``same-code``, ``same-operations``, ``nothing-ran``,
         ``not-finite``, ``losses-differ``.
-    :raises ValueError: where the results have different parts or shapes.
+    :raises ValueError: where the results have different parts or shapes or no number at all, and
+        for a bound that can't be meant.
     """
+    if not (0 <= rtol < math.inf and 0 <= atol < math.inf):
+        raise ValueError(f"rtol is {rtol} and atol {atol}; each is a finite number from 0 on")
     paths = {"a": path_a, "b": path_b}
     with as_found():
         values = {side: _values(_call(path, seed)) for side, path in paths.items()}
@@ -95,7 +100,7 @@ def _values(result: Any, name: str = "") -> dict[str, torch.Tensor]:
     elif isinstance(result, Sequence) and not isinstance(result, str):
         parts = enumerate(result)
     elif isinstance(result, torch.Tensor | float | int):
-        return {name or "loss": torch.as_tensor(result).detach().double().cpu().reshape(-1)}
+        return {name or "loss": doubled(torch.as_tensor(result).detach()).cpu().reshape(-1)}
     else:
         raise ValueError(  # noqa: TRY004 -- as all arguments that can't be meant
             f"a path gave {type(result).__name__}; it has to return a tensor, a number, or a list, "
@@ -114,6 +119,8 @@ def _check_parts(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None
             f"the paths gave different parts or sizes: {shapes[0]} and {shapes[1]}; let both "
             "return the same"
         )
+    if not any(shapes[0].values()):
+        raise ValueError("the paths gave no number at all, so that there is nothing to compare")
 
 
 def _shown(parts: dict[str, torch.Tensor]) -> float:

@@ -10,9 +10,9 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_remotegpu.diagnostics import tracing
+from pytest_remotegpu.diagnostics import formula, tracing
 from pytest_remotegpu.diagnostics.asfound import as_found, seed_all
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
 
@@ -23,7 +23,6 @@ __all__ = ["attention_parity"]
 
 Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Gives the output of query, key and value, each (batch, heads, length, dimension)."""
-Corner = Literal["top-left", "bottom-right"]
 
 BOUNDS: Final = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3}
 """How far a row may be from the right one, by dtype; :func:`attention_parity` has the source."""
@@ -84,25 +83,6 @@ EQUAL_LENGTHS: Final = Finding(
 
 
 @dataclass(frozen=True, slots=True)
-class _Inputs:
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    mask: torch.Tensor | None
-    causal: bool
-    corner: Corner
-    scale: float
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return self.query.shape[-2], self.key.shape[-2]
-
-    @property
-    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.query, self.key, self.value
-
-
-@dataclass(frozen=True, slots=True)
 class _Ran:
     """What came of one way: parts are the output and three gradients; ``refused`` why not."""
 
@@ -119,7 +99,7 @@ def attention_parity(
     *,
     mask: torch.Tensor | None = None,
     causal: bool = False,
-    corner: Corner = "top-left",
+    corner: formula.Corner = "top-left",
     scale: float | None = None,
     paths: Mapping[str, Attention] | None = None,
     expect: str | Mapping[str, str] | None = None,
@@ -135,8 +115,9 @@ def attention_parity(
     with float32 matrix products of full precision, not TF32.
 
     A row of the output or of a gradient may differ from the right one by ``rtol`` times its norm
-    (or the root mean square of all rows' norms, for smaller rows), so that a single wrong row is
-    seen; a gradient's by twice that, since the way back rounds once more what the way there has
+    (or the root mean square of all rows' norms, for smaller rows; or its norm if nothing cancelled,
+    as all does where the keys are alike), so that a single wrong row is seen; a gradient's by twice
+    that, since the way back rounds once more what the way there has
     rounded. By default it is four roundings of the dtype (of the query, the scores, the
     probabilities, the output): 4 x 2**-8 = 0.016 in bfloat16, which is also the relative bound of
     ``torch.testing.assert_close``, and 4 x 2**-11 = 0.002 in float16; in float32 1e-5, and in
@@ -165,7 +146,7 @@ def attention_parity(
     import torch  # noqa: PLC0415 -- late
 
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    inputs = _Inputs(query, key, value, mask, causal, corner, scale)
+    inputs = formula.Inputs(query, key, value, mask, causal, corner, scale)
     own = dict(paths or {})
     expected = {"sdpa": expect} if isinstance(expect, str) else dict(expect or {})
     bound = BOUNDS.get(str(query.dtype).removeprefix("torch."), 0.0) if rtol is None else rtol
@@ -174,7 +155,10 @@ def attention_parity(
         torch.set_float32_matmul_precision("highest")
         seed_all(seed)
         incoming = torch.randn_like(query[..., :1].expand(*query.shape[:-1], value.shape[-1]))
-        right = _parts(lambda q, k, v: _written_out(inputs, q, k, v), inputs, incoming, wide=True)
+        right = _parts(
+            lambda q, k, v: formula.written_out(inputs, q, k, v), inputs, incoming, wide=True
+        )
+        size = formula.sizes(inputs, incoming)
         ran = {
             name: _run(way, inputs, incoming, seed, may_refuse=name not in {"sdpa", *own})
             for name, way in {**_ways(inputs), **own}.items()
@@ -182,16 +166,16 @@ def attention_parity(
         findings = [
             finding
             for name, one in ran.items()
-            if not one.refused and (finding := _judged(name, one, right, inputs, bound))
+            if not one.refused and (finding := _judged(name, one, right, size, inputs, bound))
         ]
     findings += _fallbacks(ran, expected, own)
     if causal and own and len({*inputs.lengths}) == 1:
         findings.append(EQUAL_LENGTHS)
-    return Verdict("attention_parity", _measured(ran, right, bound), tuple(findings))
+    return Verdict("attention_parity", _measured(ran, right, size, bound), tuple(findings))
 
 
 def _check(
-    inputs: _Inputs, own: Mapping[str, Attention], expected: Mapping[str, str], bound: float
+    inputs: formula.Inputs, own: Mapping[str, Attention], expected: Mapping[str, str], bound: float
 ) -> None:
     query, key, value = inputs.tensors
     shapes = [tuple(tensor.shape) for tensor in inputs.tensors]
@@ -205,6 +189,11 @@ def _check(
             f"query, key and value have the shapes {shapes}; they have to be "
             f"({', '.join(LAYOUT)}), with heads of the query a multiple of the key's"
         )
+    dtypes = [str(tensor.dtype) for tensor in inputs.tensors]
+    if len({*dtypes}) > 1:
+        raise ValueError(f"query, key and value have the dtypes {dtypes}; kernels want one alone")
+    if not all(tensor.numel() for tensor in inputs.tensors):
+        raise ValueError(f"query, key and value have the shapes {shapes}, one without a number")
     if not bound:
         raise ValueError(f"there is no bound for {query.dtype}; give rtol=")
     if inputs.corner not in {"top-left", "bottom-right"}:
@@ -217,53 +206,15 @@ def _check(
             if taken
             else f"expect= names {sorted(expected.keys() - known)}; there are {sorted(known)}"
         )
-    if bool((~_seen(inputs, inputs.corner)).all(-1).any()):
+    if bool((~formula.seen_by(inputs, inputs.corner)).all(-1).any()):
         raise ValueError(
             "there are queries that see no key, for which kernels give 0, NaN or a mean: leave "
             "them out, or let them see one"
         )
 
 
-def _seen(inputs: _Inputs, corner: str) -> torch.Tensor:
-    """Give which keys each query sees, in a shape that fits the scores'."""
-    import torch  # noqa: PLC0415 -- late
-
-    queries, keys = inputs.lengths
-    seen = torch.ones(queries, keys, dtype=torch.bool, device=inputs.query.device)
-    if inputs.causal:
-        seen = seen.tril(keys - queries if corner == "bottom-right" else 0)
-    if inputs.mask is None:
-        return seen
-    mask = inputs.mask
-    return seen & (mask if mask.dtype == torch.bool else mask != float("-inf"))
-
-
-def _written_out(
-    inputs: _Inputs,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    *,
-    corner: str = "",
-    scale: float | None = None,
-    masked: bool = True,
-) -> torch.Tensor:
-    """Compute attention by its formula, in the dtype of what is given."""
-    import torch  # noqa: PLC0415 -- late
-
-    times = query.shape[1] // key.shape[1]
-    key, value = (tensor.repeat_interleave(times, dim=1) for tensor in (key, value))
-    scores = query @ key.transpose(-2, -1) * (inputs.scale if scale is None else scale)
-    if masked:
-        if inputs.mask is not None and inputs.mask.dtype != torch.bool:
-            scores = scores + inputs.mask.to(scores.dtype).clamp(min=torch.finfo(scores.dtype).min)
-        seen = _seen(inputs, corner or inputs.corner)
-        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-    return scores.softmax(-1) @ value
-
-
 def _parts(
-    way: Attention, inputs: _Inputs, incoming: torch.Tensor, *, wide: bool = False
+    way: Attention, inputs: formula.Inputs, incoming: torch.Tensor, *, wide: bool = False
 ) -> dict[str, torch.Tensor]:
     """Give the output and the gradients of query, key and value; ``wide`` in float32 at least."""
     import torch  # noqa: PLC0415 -- late
@@ -286,7 +237,7 @@ def _parts(
     return found
 
 
-def _ways(inputs: _Inputs) -> dict[str, Attention]:
+def _ways(inputs: formula.Inputs) -> dict[str, Attention]:
     """Give torch's ways, and flash-attn's where it is installed."""
     ways: dict[str, Attention] = {"sdpa": _sdpa(inputs, None)}
     ways |= {f"sdpa, {word}": _sdpa(inputs, member) for word, member in BACKENDS.items()}
@@ -295,7 +246,7 @@ def _ways(inputs: _Inputs) -> dict[str, Attention]:
     return ways
 
 
-def _sdpa(inputs: _Inputs, member: str | None) -> Attention:
+def _sdpa(inputs: formula.Inputs, member: str | None) -> Attention:
     """Make a call of torch's function; the mask is made here where torch's has another corner."""
     import torch  # noqa: PLC0415 -- late
     from torch.nn import attention, functional  # noqa: PLC0415 -- late
@@ -304,7 +255,7 @@ def _sdpa(inputs: _Inputs, member: str | None) -> Attention:
     by_flag = inputs.causal and inputs.mask is None and not other
     mask = inputs.mask
     if inputs.causal and not by_flag:
-        seen = _seen(inputs, inputs.corner)
+        seen = formula.seen_by(inputs, inputs.corner)
         additive = mask is not None and mask.dtype != torch.bool
         mask = mask.masked_fill(~seen, float("-inf")) if mask is not None and additive else seen
     more: dict[str, Any] = (
@@ -323,7 +274,7 @@ def _sdpa(inputs: _Inputs, member: str | None) -> Attention:
     return call if member is None else chosen
 
 
-def _flash_attn(inputs: _Inputs) -> Attention:
+def _flash_attn(inputs: formula.Inputs) -> Attention:
     def call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         if inputs.mask is not None:
             raise RuntimeError("flash-attn takes no mask")
@@ -339,7 +290,7 @@ def _flash_attn(inputs: _Inputs) -> Attention:
 
 
 def _run(
-    way: Attention, inputs: _Inputs, incoming: torch.Tensor, seed: int, *, may_refuse: bool
+    way: Attention, inputs: formula.Inputs, incoming: torch.Tensor, seed: int, *, may_refuse: bool
 ) -> _Ran:
     """Run a way there and back, watched; torch says in warnings why a backend refuses."""
     parts: dict[str, torch.Tensor] = {}
@@ -362,28 +313,20 @@ def _run(
     return _Ran(parts, "written out")
 
 
-def _distance(one: torch.Tensor, right: torch.Tensor) -> float:
-    """Give the largest distance of two rows, relative to the norm of the second."""
-    rows = right.double()
-    norms = rows.norm(dim=-1)
-    floor = float((norms**2).mean().sqrt()) or 1.0
-    distances = (one.double() - rows).norm(dim=-1) / norms.clamp(min=floor)
-    return float(distances.max()) if distances.numel() else 0.0
-
-
 def _allowed(part: str, bound: float) -> float:
     return bound if part == "output" else GRADIENTS * bound
 
 
-def _distances(one: _Ran, right: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    return {name: _distance(one.parts[name], right[name]) for name in right}
-
-
 def _judged(
-    name: str, one: _Ran, right: Mapping[str, torch.Tensor], inputs: _Inputs, bound: float
+    name: str,
+    one: _Ran,
+    right: Mapping[str, torch.Tensor],
+    size: Mapping[str, torch.Tensor],
+    inputs: formula.Inputs,
+    bound: float,
 ) -> Finding | None:
     """Judge one way: the likeliest explanation of a difference, ``None`` where there is none."""
-    distances = _distances(one, right)
+    distances = formula.distances(one.parts, right, size)
     bad = [part for part in distances if not distances[part] <= _allowed(part, bound)]
     if not bad:
         return None
@@ -396,11 +339,11 @@ def _judged(
             "look for scores that overflow in a small dtype, and for -inf less -inf in a mask",
             (name,),
         )
-    size = f"by {max(distances[part] for part in bad):.4g} of a row's norm (kernel: {one.kernel})"
+    apart = f"by {max(distances[part] for part in bad):.4g} of a row's norm (kernel: {one.kernel})"
     if "output" not in bad:
         return Finding(
             "attention-gradients-differ",
-            f"{name}: the output is right, and {', '.join(bad)} differs {size}",
+            f"{name}: the output is right, and {', '.join(bad)} differs {apart}",
             "look for a detach(), a dtype that is too small on the way back, or a backward of "
             "one's own",
             (name,),
@@ -408,7 +351,7 @@ def _judged(
     if code is None:
         return Finding(
             "attention-differs",
-            f"{name}: {', '.join(bad)} differs {size}",
+            f"{name}: {', '.join(bad)} differs {apart}",
             "compare masks, scale, dropout, the order of heads and how they share keys; then the "
             "dtype that scores and sums are kept in",
             (name,),
@@ -421,7 +364,7 @@ def _judged(
     return Finding(code, f"{name}: {said}", next_step, (name,))
 
 
-def _explained(output: torch.Tensor, inputs: _Inputs, bound: float) -> str | None:
+def _explained(output: torch.Tensor, inputs: formula.Inputs, bound: float) -> str | None:
     """Find the usual mistake whose output this is, and not the right one's."""
     import torch  # noqa: PLC0415 -- late
 
@@ -435,11 +378,11 @@ def _explained(output: torch.Tensor, inputs: _Inputs, bound: float) -> str | Non
     dtype = torch.promote_types(output.dtype, torch.float32)
     wide = [tensor.detach().to(dtype) for tensor in inputs.tensors]
     for code in WRONG:
-        candidate = _written_out(inputs, wide[0], wide[1], wide[2], **wrong[code])
+        candidate = formula.written_out(inputs, wide[0], wide[1], wide[2], **wrong[code])
         rows = torch.ones_like(candidate[..., 0], dtype=torch.bool)
         if code == "mask-corner":  # rows that see nothing then may hold anything
-            rows = _seen(inputs, other).any(-1).expand(rows.shape)
-        if bool(rows.any()) and _distance(output[rows], candidate[rows]) <= bound:
+            rows = formula.seen_by(inputs, other).any(-1).expand(rows.shape)
+        if bool(rows.any()) and formula.distance(output[rows], candidate[rows]) <= bound:
             return code
     return None
 
@@ -476,7 +419,10 @@ def _fallback(name: str, asked: str, kernel: str, ran: Mapping[str, _Ran]) -> Fi
 
 
 def _measured(
-    ran: Mapping[str, _Ran], right: Mapping[str, torch.Tensor], bound: float
+    ran: Mapping[str, _Ran],
+    right: Mapping[str, torch.Tensor],
+    size: Mapping[str, torch.Tensor],
+    bound: float,
 ) -> tuple[Measure, ...]:
     rows = []
     for name, one in ran.items():
@@ -485,7 +431,7 @@ def _measured(
             continue
         kernel = f"{one.kernel} ({one.operation})" if one.operation else one.kernel
         rows.append(Measure(f"kernel of {name}", kernel))
-        output, *gradients = _distances(one, right).values()
+        output, *gradients = formula.distances(one.parts, right, size).values()
         rows += [
             Measure(f"difference of {name}", output, bound=f"<= {bound:g} x norm"),
             Measure(

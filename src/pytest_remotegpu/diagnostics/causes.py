@@ -56,13 +56,14 @@ def wiring(trial: trials.Trial, is_fixed: Callable[[str], bool]) -> list[Finding
 
     there = {*trial.names} - {*trial.frozen}
     missing = tuple(n for n in trial.names if n in there and n not in trial.largest)
-    zero = tuple(name for name, norm in trial.largest.items() if norm == 0)
+    zero = tuple(name for name, norm in trial.largest.items() if norm == 0 and name in trial.names)
     used = {*missing, *zero}
     still = () if trial.stepped == 0 else tuple(n for n in trial.unchanged if n not in used)
     frozen = named(trial.frozen) if there else trial.frozen  # with all of them nothing can run
     found = [
         _frozen(frozen, len(trial.names)),
         _outside(named(trial.outside), len(trial.names)),
+        _unregistered(named(trial.unregistered)),
         _missing(named(missing), len(trial.names)) if trial.losses else None,
         _zero(named(zero), len(trial.names)),
         _unstepped(trial) if trial.losses and not trial.stepped else None,
@@ -106,6 +107,19 @@ def _outside(names: tuple[str, ...], of: int) -> Finding | None:
     )
 
 
+def _unregistered(names: tuple[str, ...]) -> Finding | None:
+    if not names:
+        return None
+    return Finding(
+        "unregistered-parameters",
+        f"{len(names)} parameters got gradients and are not among the model's: their modules lie "
+        "in a plain list or dictionary",
+        "put them into nn.ModuleList, ModuleDict, ParameterList or ParameterDict; else no "
+        "optimizer, no .to(device) and no state dictionary knows them",
+        names,
+    )
+
+
 def _missing(names: tuple[str, ...], of: int) -> Finding | None:
     if not names:
         return None
@@ -113,8 +127,9 @@ def _missing(names: tuple[str, ...], of: int) -> Finding | None:
         "missing-gradient",
         f"{_some(names, of)} got no gradient in any step: the way back from the loss does not "
         "reach them",
-        "see that forward uses them, and look for .detach(), .data, .item(), numpy or no_grad() "
-        "between them and the loss; name them in fixed=[...] if the sample has no use for them",
+        "see that forward uses them, and look for .detach(), .data, .item(), argmax, numpy or "
+        "no_grad() between them and the loss; name them in fixed=[...] if the sample does "
+        "not use them",
         names,
     )
 
@@ -125,8 +140,9 @@ def _zero(names: tuple[str, ...], of: int) -> Finding | None:
     return Finding(
         "zero-gradients",
         f"the gradient of {_some(names, of)} was exactly zero in every step",
-        "look for a saturated or dead activation (ReLU of negative values only), a multiplication "
-        "by zero, a mask that hides everything, or rounding to whole numbers behind them",
+        "look for a saturated or dead activation (ReLU of negative values only; inputs far larger "
+        "than 1 do it), a multiplication by zero, a mask that hides everything, or "
+        "rounding to whole numbers behind them",
         names,
     )
 
@@ -313,6 +329,7 @@ def plateau(trial: trials.Trial) -> list[Finding]:
             "no learning rate that was tried does better, gradients reach every parameter, and the "
             "loss is the same for the same weights",
             "look at the curve: a rising one speaks for a sign or a backward of your own, a "
-            "falling one for more steps; then at the loss function, with targets known by hand",
+            "falling one for more steps; at weight decay; then at the loss function, with targets "
+            "known by hand",
         )
     ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_remotegpu.diagnostics import batches
 from pytest_remotegpu.diagnostics.asfound import as_found, model_as_found, seed_all
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
+from pytest_remotegpu.diagnostics.widening import doubled
 
 if TYPE_CHECKING:
     import torch
@@ -238,7 +239,7 @@ def _differing(
     found = {}
     for name, value in right.items():
         bound = BOUNDS.get(str(value.dtype).removeprefix("torch."), 0.0) if rtol is None else rtol
-        distance = _distance(parts[name].double(), value.double())
+        distance = _distance(doubled(parts[name]), doubled(value))
         if not distance <= bound:
             found[name] = distance
     return found

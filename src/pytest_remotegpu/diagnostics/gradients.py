@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_remotegpu.diagnostics.widening import doubled
+
 if TYPE_CHECKING:
     import torch
 
@@ -66,8 +68,8 @@ def plain_name(name: str) -> str:
 def added(total: Gradients, weight: float, more: Gradients) -> Gradients:
     """Add gradients with a weight to a sum, which is empty at first; in doubles."""
     if not total:
-        return {name: gradient.double() * weight for name, gradient in more.items()}
-    return {name: value + weight * more[name].double() for name, value in total.items()}
+        return {name: doubled(gradient) * weight for name, gradient in more.items()}
+    return {name: value + weight * doubled(more[name]) for name, value in total.items()}
 
 
 def scaled_to(own: Gradients, gradients: Gradients) -> Gradients:
@@ -76,7 +78,7 @@ def scaled_to(own: Gradients, gradients: Gradients) -> Gradients:
     One number is a multiple of any other and says nothing: those get the middle of all factors.
     """
     factors = {
-        name: float((gradients[name].double() * part).sum() / (part.double() ** 2).sum())
+        name: float((doubled(gradients[name]) * doubled(part)).sum() / (doubled(part) ** 2).sum())
         for name, part in own.items()
         if part.numel() > 1 and bool(part.any())
     }
@@ -115,10 +117,10 @@ def distances(gradients: Gradients, right: Gradients) -> dict[str, float]:
 
 
 def _size(gradients: Gradients) -> float:
-    return math.sqrt(sum(float(gradient.double().norm()) ** 2 for gradient in gradients.values()))
+    return math.sqrt(sum(float(doubled(gradient).norm()) ** 2 for gradient in gradients.values()))
 
 
 def _error(one: torch.Tensor, right: torch.Tensor, floor: float) -> float:
     """Give the distance of two tensors relative to the norm of the second, or to the floor."""
-    distance = float((one.double() - right.double()).norm())
-    return distance / max(float(right.double().norm()), floor, TINY) if distance else 0.0
+    distance = float((doubled(one) - doubled(right)).norm())
+    return distance / max(float(doubled(right).norm()), floor, TINY) if distance else 0.0

@@ -31,6 +31,7 @@ from pytest_remotegpu.diagnostics.asfound import (
     without_dropout,
 )
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
+from pytest_remotegpu.diagnostics.widening import doubled
 
 if TYPE_CHECKING:
     import torch
@@ -340,8 +341,8 @@ def _first(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor], b
         right = one.get(name)
         if right is None or right.shape != value.shape:
             continue
-        distance = float((value.double() - right.double()).norm())
-        if not distance <= bound * max(float(right.double().norm()), 1e-30):
+        distance = float((doubled(value) - doubled(right)).norm())
+        if not distance <= bound * max(float(doubled(right).norm()), 1e-30):
             return name or "the model itself"
     return ""
 

@@ -88,7 +88,8 @@ def overfit(
     :param clip: the norm that gradients are clipped to, ``None`` for no clipping; not used with
         ``train_step``. :param seed: of the random numbers before each model is made and run.
     :return: the verdict with the losses as a curve. Its codes: ``detached-loss``,
-        ``frozen-parameters``, ``not-in-optimizer``, ``missing-gradient``, ``zero-gradients``,
+        ``frozen-parameters``, ``not-in-optimizer``, ``unregistered-parameters``,
+        ``missing-gradient``, ``zero-gradients``,
         ``optimizer-not-stepped``, ``unchanged-parameters``, ``steps-rounded-away``,
         ``gradients-not-cleared``,
         ``not-finite``, ``learning-rate-too-high``, ``learning-rate-too-low``, ``shuffled-targets``,
@@ -98,6 +99,8 @@ def overfit(
     """
     if steps < 2 * ENDS:
         raise ValueError(f"steps is {steps}; the means of both ends need {2 * ENDS} at least")
+    if isinstance(fixed, str):
+        raise ValueError(f"fixed is the text {fixed!r}; give a list of patterns: [{fixed!r}]")  # noqa: TRY004 -- as all arguments that can't be meant
     if make_optimizer is not None and lr is not None:
         raise ValueError("lr is for the default optimizer; set it in make_optimizer")
     if train_step is not None and loss is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_remotegpu.diagnostics import gradients
 from pytest_remotegpu.diagnostics.verdict import Finding
+from pytest_remotegpu.diagnostics.widening import doubled
 
 if TYPE_CHECKING:
     import torch
@@ -149,9 +150,9 @@ def _moved_apart(
     one: gradients.Gradients, right: gradients.Gradients, start: gradients.Gradients
 ) -> dict[str, float]:
     """Give how far parameters are from the right ones, relative to how far these have moved."""
-    moved = {name: right[name].double() - start[name].double() for name in right if name in one}
+    moved = {name: doubled(right[name]) - doubled(start[name]) for name in right if name in one}
     return gradients.distances(
-        {name: one[name].double() - start[name].double() for name in moved}, moved
+        {name: doubled(one[name]) - doubled(start[name]) for name in moved}, moved
     )
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_remotegpu.diagnostics import meeting
 from pytest_remotegpu.diagnostics.asfound import model_as_found, seed_all, without_dropout
+from pytest_remotegpu.diagnostics.unregistered import hidden
+from pytest_remotegpu.diagnostics.widening import magnitude
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +55,7 @@ class Trial:
     :ivar largest: the largest norm of each parameter's gradient, only of those that got one.
     :ivar frozen: parameters that require no gradient. :ivar outside: those that require one and
         are in no group of the optimizer. :ivar unchanged: those in it whose values are as before.
+    :ivar unregistered: those that got a gradient and are neither the model's nor the optimizer's.
     :ivar short: parameters of 16 bits or fewer.
     :ivar stepped: how often the optimizer stepped. :ivar uncleared: steps whose gradients were
         added to those of the step before, although the optimizer had used these.
@@ -67,6 +70,7 @@ class Trial:
     names: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
+    unregistered: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     short: tuple[str, ...] = ()
     stepped: int = 0
@@ -101,7 +105,7 @@ def run(
         if calm:
             model.eval()
             stack.enter_context(without_dropout(model))
-        named = dict(model.named_parameters())
+        named = {name: p for name, p in model.named_parameters() if p.numel()}
         trial = Trial(names=tuple(named))
         trial.spread = meeting.is_spread(model)
         trial.short = tuple(name for name, p in named.items() if p.element_size() <= SHORT)
@@ -159,7 +163,9 @@ def _optimizer(
         )
     inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
     trial.outside = tuple(
-        name for name, p in model.named_parameters() if p.requires_grad and id(p) not in inside
+        name
+        for name, p in model.named_parameters()
+        if p.requires_grad and p.numel() and id(p) not in inside
     )
     groups = [group for group in optimizer.param_groups if group.get("lr") is not None]
     highest = max((float(group["lr"]) for group in groups), default=math.nan)
@@ -212,7 +218,7 @@ class _Gradients:
         here: Any = gradient.detach()
         if spread:
             self.layouts[name] = here.device_mesh, places
-        self.here[name] = here.to_local().float().norm() if spread else _whole(here.float().norm())
+        self.here[name] = magnitude(here.to_local()) if spread else _whole(magnitude(here))
 
     def end_step(self) -> torch.Tensor | float:
         """Give the norm of all gradients of the step."""
@@ -256,6 +262,7 @@ def _train(
     watch: Watch | None,
 ) -> None:
     gradients = _Gradients(model, stack)
+    heard = _unregistered(model, optimizer, stack)
     norms: list[Any] = []
     device = next(model.parameters()).device
 
@@ -278,9 +285,23 @@ def _train(
         trial.losses.append(meeting.mean(loss, device) if trial.spread else loss)
         if trial.bad_step is not None:
             break
+    trial.unregistered = tuple(heard)
     trial.norms = [float(norm) for norm in norms]
     trial.largest = {name: float(norm) for name, norm in gradients.largest.items()}
     trial.uncleared = len(gradients.uncleared)
+
+
+def _unregistered(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, stack: ExitStack
+) -> dict[str, None]:
+    """Give what will hold the names of parameters that get a gradient and that nobody knows of."""
+    inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    heard: dict[str, None] = {}
+    for name, parameter in hidden(model).items():
+        if id(parameter) not in inside:
+            hook = parameter.register_hook(lambda _, name=name: heard.setdefault(name))
+            stack.callback(hook.remove)
+    return heard
 
 
 def _step(
