@@ -9,7 +9,13 @@ import pytest
 import torch
 
 from diagnostics.models import PAIR, classify, mlp
-from pytest_remotegpu.diagnostics import attention_parity, losses_agree, overfit
+from pytest_remotegpu.diagnostics import (
+    accumulation_matches,
+    attention_parity,
+    kernels_parity,
+    losses_agree,
+    overfit,
+)
 
 NUMBERS = torch.ones(1, 2, 4, 8)
 
@@ -36,3 +42,23 @@ def test_attention_of_several_dtypes_or_of_nothing_is_refused() -> None:
         attention_parity(NUMBERS, NUMBERS.double(), NUMBERS)
     with pytest.raises(ValueError, match="one without a number"):
         attention_parity(NUMBERS[:0], NUMBERS[:0], NUMBERS[:0])
+
+
+def test_a_model_is_no_factory_of_models() -> None:
+    words = r"make_model is a model, a Sequential; .*: lambda: Sequential\(\.\.\.\)"
+    with pytest.raises(TypeError, match=words):
+        overfit(mlp(), PAIR, loss=classify)
+    with pytest.raises(TypeError, match=words):
+        accumulation_matches(mlp(), [PAIR, PAIR], accumulate=print, loss=classify, count=len)
+    with pytest.raises(TypeError, match=words):
+        kernels_parity(mlp(), PAIR, loss=classify, patch=print)
+
+
+def test_a_factory_that_gives_nothing_is_named() -> None:
+    def forgets() -> Any:
+        mlp()
+
+    with pytest.raises(TypeError, match="make_model has given None, and has to return a torch"):
+        overfit(forgets, PAIR, loss=classify)
+    with pytest.raises(TypeError, match="make_optimizer has given a list, and has to return an op"):
+        overfit(mlp, PAIR, loss=classify, make_optimizer=lambda _: [])

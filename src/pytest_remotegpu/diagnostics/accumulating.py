@@ -16,6 +16,7 @@ from pytest_remotegpu.diagnostics.asfound import (
     seed_all,
     without_dropout,
 )
+from pytest_remotegpu.diagnostics.making import model_of
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def accumulation_matches(
         )
     parts = [batches.mapped(part, _single) for part in micro_batches]
     with as_found(seed):
-        model = make_model()
+        model = model_of(make_model)
         with model_as_found(model), without_dropout(model), _in_single(model):
             whole = join(parts)
             with model_as_found(model):

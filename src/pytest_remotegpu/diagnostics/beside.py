@@ -26,6 +26,7 @@ from pytest_remotegpu.diagnostics import (
 )
 from pytest_remotegpu.diagnostics.asfound import as_found, model_as_found, seed_all, without_dropout
 from pytest_remotegpu.diagnostics.curves import Curve
+from pytest_remotegpu.diagnostics.making import model_of, optimizer_of
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class Check:
     def _plain(self) -> torch.nn.Module:
         """Make a plain model, in float32 at least."""
         with self._seeded(self.recipe.seed):
-            model = self._new(self.recipe.make_model())
+            model = self._new(model_of(self.recipe.make_model))
         low = {t.dtype for t in _tensors(model).values() if shards.is_low(t)}
         return model.float() if low else model
 
@@ -183,7 +184,7 @@ class Check:
 
     def _sharded(self, seed: int | None) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         with self._seeded(seed):
-            model = self._new(self.recipe.make_model())
+            model = self._new(model_of(self.recipe.make_model))
             made = self.recipe.shard(model)
             if isinstance(made, tuple):
                 if self.recipe.make_optimizer is adamw:
@@ -192,7 +193,7 @@ class Check:
                     )
                 return made
             model = model if made is None else made
-            return model, self.recipe.make_optimizer(model)
+            return model, optimizer_of(self.recipe.make_optimizer, model)
 
     def _random(self, plain: torch.nn.Module) -> Finding | None:
         """Compute losses of the plain model: whether they can be, and whether they stand still."""
@@ -337,7 +338,7 @@ class Check:
             (models[0], self.data.joined, nullcontext()),
             (models[1], self.data.turned, autocast),
         ):
-            optimizer = self.recipe.make_optimizer(model)
+            optimizer = optimizer_of(self.recipe.make_optimizer, model)
             with context:
                 made = partial(steps.train, alone, model, optimizer, parts[:number])
                 runs.append(made(first=True, last=True, step=step))

@@ -30,6 +30,7 @@ from pytest_remotegpu.diagnostics.asfound import (
     seed_all,
     without_dropout,
 )
+from pytest_remotegpu.diagnostics.making import model_of
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
 from pytest_remotegpu.diagnostics.widening import doubled
 
@@ -205,7 +206,7 @@ class _Check:
 
     def _made(self) -> torch.nn.Module:
         seed_all(self.seed)
-        model = self.make_model()
+        model = model_of(self.make_model)
         self.stack.enter_context(model_as_found(model))
         self.stack.enter_context(without_dropout(model))
         return model

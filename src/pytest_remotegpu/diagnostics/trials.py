@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_remotegpu.diagnostics import meeting
 from pytest_remotegpu.diagnostics.asfound import model_as_found, seed_all, without_dropout
+from pytest_remotegpu.diagnostics.making import model_of, optimizer_of
 from pytest_remotegpu.diagnostics.unregistered import hidden
 from pytest_remotegpu.diagnostics.widening import magnitude
 
@@ -99,7 +100,7 @@ def run(
     :raises ValueError: where the optimizer is no new one, or a loss is no single number.
     """
     seed_all(recipe.seed)
-    model = recipe.make_model()
+    model = model_of(recipe.make_model)
     with model_as_found(model), ExitStack() as stack:
         seed_all(recipe.seed)
         if calm:
@@ -155,7 +156,7 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 def _optimizer(
     recipe: Recipe, model: torch.nn.Module, lr: float | None, trial: Trial
 ) -> torch.optim.Optimizer:
-    optimizer = recipe.make_optimizer(model)
+    optimizer = optimizer_of(recipe.make_optimizer, model)
     if optimizer.state:
         raise ValueError(
             "make_optimizer gave an optimizer that has made steps already; it has to make a new "
