@@ -1,0 +1,1 @@
+"""Benchmarks of GPU code, and the thresholds that they decide."""
