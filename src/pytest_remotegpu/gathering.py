@@ -466,8 +466,9 @@ class Gathering:
 
     def spare(self, items: Sequence[pytest.Item]) -> Shape:
         """Give the shape of a machine that is rented already and has collected all these tests."""
-        rents = isinstance(self._far_side(self._session).backend, Prices)
-        if self._collectors is None or not rents:
+        if self._collectors is None:
+            return NO_CARD
+        if not isinstance(self._far_side(self._session).backend, Prices):
             return NO_CARD
         return self._collectors.shape_with({item.path for item in items})
 
