@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pytest_remotegpu.protocol import events, frames
+from pytest_remotegpu.protocol import events, frames, packing
 from pytest_remotegpu.protocol.hello import Hello
 
 __all__ = ["seconds_per_test"]
@@ -55,7 +55,7 @@ def _said(reports: list[dict[str, Any]], tests: int) -> Iterator[list[Any]]:
     before: list[Any] = []
     for place in range(tests):
         setup, call, teardown = (
-            events.pack_report(place, report, [], keywords=report is reports[0], changed=[])
+            packing.pack_report(place, report, [], keywords=report is reports[0], changed=[])
             for report in reports
         )
         yield [*before, events.Started(place)]
@@ -73,5 +73,5 @@ def _read(what: Any) -> int:
     """Read reports back; give their number."""
     reports = [event for event in what if isinstance(event, events.Report)]
     for report in reports:
-        events.unpack_report(report, [], {})
+        packing.unpack_report(report, [], {})
     return len(reports)

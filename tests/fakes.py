@@ -20,7 +20,7 @@ from typing import Any, Final
 from pytest_remotegpu.backends.base import Channel, Environment, Price, Running, Site
 from pytest_remotegpu.errors import FarSideError
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.protocol import events, frames, orders
+from pytest_remotegpu.protocol import events, frames, orders, packing
 from pytest_remotegpu.protocol.hello import Hello
 
 __all__ = [
@@ -59,7 +59,7 @@ def report(item: int, when: str, outcome: str = "passed", **changes: Any) -> eve
         "longrepr": "it failed there" if outcome == "failed" else None,
         "user_properties": [],
     }
-    return events.pack_report(item, {**data, **changes}, [], keywords=when == "setup", changed=[])
+    return packing.pack_report(item, {**data, **changes}, [], keywords=when == "setup", changed=[])
 
 
 class Far:

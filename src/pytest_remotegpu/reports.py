@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.protocol import events, plain
+from pytest_remotegpu.protocol import events, packing, plain
 from pytest_remotegpu.protocol.plain import from_text
 
 __all__ = ["BILLED", "RERUN", "Result", "Shipped", "synthesised_warning"]
@@ -191,13 +191,13 @@ class Shipped(Struct, eq=False):
         said.weigh(1000)
         if event.keywords is not None:
             said.keywords = {from_text(name): 1 for name in event.keywords}
-        data = events.unpack_report(event, said.sections, said.keywords)
+        data = packing.unpack_report(event, said.sections, said.keywords)
         data["nodeid"], data["location"] = self.item.nodeid, self.item.location
         if not plain.is_shallow(event.open):
             raise ProtocolError("a report whose data is nested too deeply")
-        text_only = data.pop(events.TEXT_ONLY, False)
-        settled = data.pop(events.SETTLED, None)
-        compared = data.pop(events.COMPARED, None)
+        text_only = data.pop(packing.TEXT_ONLY, False)
+        settled = data.pop(packing.SETTLED, None)
+        compared = data.pop(packing.COMPARED, None)
         _show_parts(data)
         _drop_methods(data)
         report = _from_data(self.item.config, data)

@@ -8,7 +8,7 @@ import pytest
 
 import fakes
 from fakes import Far, report
-from pytest_remotegpu.protocol import events
+from pytest_remotegpu.protocol import events, packing
 from stage import FAR, HERE, Played, Stage, each
 
 EDITOR = """
@@ -36,7 +36,7 @@ def fails(*said: Any) -> fakes.Script:
 
     def script(far: Far) -> None:
         far.greet()
-        changes: dict[str, Any] = {events.COMPARED: said[0]} if said else {}
+        changes: dict[str, Any] = {packing.COMPARED: said[0]} if said else {}
         call = report(0, "call", "failed", **changes)
         far.say(events.Started(0), report(0, "setup"), call, report(0, "teardown"))
         far.say(events.Finished(0))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_remotegpu.errors import ProtocolError
-from pytest_remotegpu.protocol import events, frames, orders, plain
+from pytest_remotegpu.protocol import events, frames, orders, packing, plain
 
 QUICK = settings(max_examples=100, deadline=None)
 TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=12)
@@ -124,12 +124,14 @@ def back_and_forth(data: dict[str, Any]) -> dict[str, Any]:
     """Send a report's data over the wire and rebuild it."""
     sections = list(data["sections"])
     changed: list[str] = []
-    packed = events.pack_report(0, data, list(range(len(sections))), keywords=True, changed=changed)
+    packed = packing.pack_report(
+        0, data, list(range(len(sections))), keywords=True, changed=changed
+    )
     assert changed == []
     [found] = over_the_wire(packed)
     assert isinstance(found, events.Report)
     keywords = {plain.from_text(name): 1 for name in found.keywords or ()}
-    return events.unpack_report(found, sections, keywords)
+    return packing.unpack_report(found, sections, keywords)
 
 
 @QUICK
@@ -170,17 +172,17 @@ def test_real_report_comes_back_exactly(style: str, request: pytest.FixtureReque
 
 @pytest.mark.parametrize("index", [1, 7, 2**40])
 def test_report_refers_to_sections_that_came(index: int) -> None:
-    packed = events.pack_report(
+    packed = packing.pack_report(
         0, {"outcome": "passed", "keywords": {}}, [index], keywords=False, changed=[]
     )
     with pytest.raises(ProtocolError, match="section that was not sent"):
-        events.unpack_report(packed, [("a", "b")], {})
+        packing.unpack_report(packed, [("a", "b")], {})
 
 
 def test_live_objects_on_a_report_become_text() -> None:
     changed: list[str] = []
     data = {"outcome": "passed", "keywords": {}, "extra": [object()], "when": "call"}
-    packed = events.pack_report(0, data, [], keywords=True, changed=changed)
+    packed = packing.pack_report(0, data, [], keywords=True, changed=changed)
     assert changed == ["extra[0] (builtins.object)"]
     [found] = over_the_wire(packed)
     assert isinstance(found, events.Report)

@@ -5,6 +5,6 @@ All meaning of the bytes is here; how they travel, and what pytest makes of them
 
 from __future__ import annotations
 
-from pytest_remotegpu.protocol import events, frames, hello, orders, plain
+from pytest_remotegpu.protocol import events, frames, hello, orders, packing, plain
 
-__all__ = ["events", "frames", "hello", "orders", "plain"]
+__all__ = ["events", "frames", "hello", "orders", "packing", "plain"]

@@ -1,7 +1,8 @@
 """What comes back: a closed union of events, and the reports among them.
 
 Every event is data. Tests are named by their place in the order, so an event can't name a test
-that was not handed out. Knows nothing of how events travel; that is ``frames``.
+that was not handed out. Knows nothing of how events travel, which is ``frames``, nor of what a
+report is to pytest, which is ``packing``.
 """
 
 from __future__ import annotations
@@ -10,18 +11,14 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import plain
 from pytest_remotegpu.protocol.inventory import Has
 
 __all__ = [
-    "COMPARED",
     "CUT_SHORT",
     "FAILED",
     "LEFT",
     "OVER",
-    "SETTLED",
-    "TEXT_ONLY",
     "Artifact",
     "Batch",
     "CollectFailed",
@@ -54,8 +51,6 @@ __all__ = [
     "Wants",
     "Warned",
     "Withdrawn",
-    "pack_report",
-    "unpack_report",
 ]
 
 CUT_SHORT: Final = "cut short"
@@ -101,7 +96,7 @@ class Section(_Event, frozen=True, tag=4):
 
 
 class Report(_Event, frozen=True, tag=5):
-    """One report of pytest, of one phase of one test; see :func:`pack_report`."""
+    """One report of pytest, of one phase of one test; see :mod:`packing`."""
 
     item: Place
     when: plain.Text | None
@@ -426,87 +421,3 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     def is_awaited(self) -> bool:
         """Whether the runner says nothing more before it has an answer, or says the last of it."""
         return self.waits or self.stretch_ended or self.current < -1
-
-
-CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "sections")
-OWN: Final = ("nodeid", "location")
-"""What the user's side knows better and so never travels."""
-UNSENT: Final = frozenset((*CLOSED, *OWN))
-TEXT_ONLY: Final = "$remotegpu_text_only"
-"""A key beside a report's own: its ``longrepr`` was an object that pytest serialises as text."""
-ODD_NAMES: Final = "$remotegpu_odd_names"
-"""A key beside a report's own: attributes whose names are not ASCII."""
-COMPARED: Final = "$remotegpu_compared"
-"""The same: a failed comparison, as operator and two pairs, whether it was text and its text."""
-SETTLED: Final = "$remotegpu_settled"
-"""The same: outcome and text that the report takes on once it is asked for its status."""
-
-
-def pack_report(
-    item: int, data: dict[str, Any], sections: list[int], *, keywords: bool, changed: list[str]
-) -> Report:
-    """Make an event of the dict that ``pytest_report_to_serializable`` gave.
-
-    :param sections: the places of the report's sections among those sent for this test.
-    :param keywords: whether to send the keywords; they are the same in each phase of a test.
-    :param changed: receives what had to be turned to text.
-    """
-    rest = {key: value for key, value in data.items() if key not in UNSENT}
-    if rest.get("longrepr") is None and not rest.get("user_properties"):
-        rest.pop("longrepr", None)
-        rest.pop("user_properties", None)
-    names = data.get("keywords", {})
-    if not all(type(value) is int and value == 1 for value in names.values()):
-        rest["keywords"] = names
-    when = data.get("when")
-    return Report(
-        item,
-        None if when is None else plain.to_text(str(when)),
-        plain.to_text(str(data["outcome"])),
-        float(data.get("duration", 0.0)),
-        data.get("start"),
-        data.get("stop"),
-        [plain.to_text(str(name)) for name in names] if keywords else None,
-        sections,
-        _open_data(rest, changed),
-    )
-
-
-def _open_data(rest: dict[str, Any], changed: list[str]) -> dict[str, Any]:
-    """Pack what has no field of its own; names that are not ASCII go together under one that is."""
-    reduction = plain.Reduction(changed)
-    found: dict[str, Any] = {}
-    odd: dict[str, Any] = {}
-    for key, value in rest.items():
-        name = plain.text_of(key)
-        (found if name.isascii() else odd)[name] = reduction.of(value, name)
-    found = {name: plain.pack(value) for name, value in found.items()}
-    return {**found, ODD_NAMES: plain.pack(odd)} if odd else found
-
-
-def unpack_report(
-    report: Report, sections: list[tuple[str, str]], keywords: dict[str, Any]
-) -> dict[str, Any]:
-    """Rebuild the dict for ``pytest_report_from_serializable``, less ``nodeid`` and ``location``.
-
-    :param sections: all sections of the test so far; the report's are picked out of them.
-    :param keywords: those of the test.
-    :raises ProtocolError: where the report refers to a section that was not sent.
-    """
-    try:
-        picked = [sections[index] for index in report.sections]
-    except IndexError:
-        raise ProtocolError("a report refers to a section that was not sent") from None
-    data: dict[str, Any] = {"longrepr": None, "user_properties": []}
-    data.update(report.open)
-    odd = data.pop(ODD_NAMES, None)
-    if isinstance(odd, dict):
-        data.update({name: value for name, value in odd.items() if isinstance(name, str)})
-    data.setdefault("keywords", keywords)
-    data["sections"] = picked
-    data["outcome"] = plain.from_text(report.outcome)
-    data["when"] = None if report.when is None else plain.from_text(report.when)
-    data["duration"] = report.duration
-    if report.start is not None:
-        data["start"], data["stop"] = report.start, report.stop
-    return data

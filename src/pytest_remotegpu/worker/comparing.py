@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu.protocol import events
+from pytest_remotegpu.protocol import packing
 
 __all__ = ["OPTION", "Comparisons", "install"]
 
@@ -40,7 +40,7 @@ class Comparisons:
         """Send them with the report."""
         data: Any = yield
         if data and self._last is not None:
-            data[events.COMPARED], self._last = self._last, None
+            data[packing.COMPARED], self._last = self._last, None
         return data
 
 

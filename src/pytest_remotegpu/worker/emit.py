@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from msgspec.structs import astuple, replace
 
-from pytest_remotegpu.protocol import events, frames
+from pytest_remotegpu.protocol import events, frames, packing
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import moved
 from pytest_remotegpu.worker.fit import fit
@@ -179,14 +179,14 @@ class ReportSender:
         if self._paths and longrepr is not None:
             data["longrepr"] = longrepr = moved.longrepr(longrepr, *self._paths)
         if isinstance(longrepr, str) and not isinstance(report.longrepr, str):
-            data = {events.TEXT_ONLY: True, **data}
+            data = {packing.TEXT_ONLY: True, **data}
         if settle:
             before = report.outcome
             self._config.hook.pytest_report_teststatus(report=report, config=self._config)
             if report.outcome != before:
-                data = {events.SETTLED: (str(report.outcome), str(report.longrepr)), **data}
+                data = {packing.SETTLED: (str(report.outcome), str(report.longrepr)), **data}
         keywords = list(data["keywords"])
-        packed = events.pack_report(
+        packed = packing.pack_report(
             item, data, sections, keywords=keywords != self._keywords, changed=changed
         )
         self._keywords = keywords

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pytest_remotegpu.protocol import events
+from pytest_remotegpu.protocol import events, packing
 from pytest_remotegpu.protocol.plain import from_text
 
 __all__ = ["TEXT", "Account", "End", "Told"]
@@ -68,7 +68,7 @@ class Told:
     @property
     def kind(self) -> str:
         """What it comes to: pytest's outcome, or ``xfailed`` or ``xpassed``."""
-        settled = self.open.get(events.SETTLED)
+        settled = self.open.get(packing.SETTLED)
         outcome = from_text(self.report.outcome)
         if isinstance(settled, tuple | list) and settled:
             outcome = str(settled[0])
