@@ -99,11 +99,14 @@ class Candidates:
 
         From pytest 9 on, an argument that lies within another one adds nothing to that.
         """
-        paths = [self._path_of(str(each).partition("::")[0]) for each in self._config.args]
+        named = dict.fromkeys(str(each).partition("::")[0] for each in self._config.args)
+        paths = dict.fromkeys(map(self._path_of, named))  # there may be thousands of ids
         within: list[Path] = []
         if pytest.version_tuple >= (9,) and not self._config.getoption("keepduplicates"):
-            within = [path for path in paths if not set(paths).isdisjoint(path.parents)]
-        for path in (*(path for path in paths if path not in within), *within):
+            within = [path for path in paths if not paths.keys().isdisjoint(path.parents)]
+        for path in within:
+            paths[path] = paths.pop(path)  # they come last
+        for path in paths:
             yield from [path] if path.is_file() else self._walk(path)
 
     def shapes_of(self, file: Path) -> frozenset[Shape] | None:

@@ -257,8 +257,8 @@ class Collectors:
         elif isinstance(said.what, Notice):
             gatherer.kept.append(said)
         else:
-            needs = [event for event in said.what if isinstance(event, events.Need)]
-            self._far.timeline.take(replace(said, what=needs))
+            if needs := [event for event in said.what if isinstance(event, events.Need)]:
+                self._far.timeline.take(replace(said, what=needs))
             kept = [event for event in said.what if not self._take_event(gatherer, event)]
             if kept:
                 gatherer.kept.append(replace(said, what=kept, size=0))

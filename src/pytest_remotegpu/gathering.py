@@ -41,8 +41,6 @@ from pytest_remotegpu.shipping import Shipping
 
 __all__ = ["Gathering"]
 
-NO_SHAPE: Final = Shape(0)
-"""Of a worker that collects and runs nothing: it sees all cards and has none to itself."""
 ONE_CARD: Final = Shape(1)
 
 
@@ -206,7 +204,7 @@ class Gathering:
         """
         backend = self._far_side(self._session).backend
         wanted = sorted(shapes, key=by_demand)
-        nobody = NO_SHAPE if backend.one_host else ONE_CARD
+        nobody = NO_CARD if backend.one_host else ONE_CARD
         if not wanted or (backend.one_host and len(wanted) > 1):
             return nobody
         shape = self._fit(path, wanted[0])

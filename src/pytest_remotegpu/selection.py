@@ -116,6 +116,7 @@ def rules_of(item: pytest.Item, aliases: Mapping[str, Mapping[str, Any]]) -> Rul
 
 
 NO_CARD: Final = Shape(0)
+"""Of a worker that has no card to itself; one that only collects sees them all."""
 
 
 def by_demand(shape: Shape) -> tuple[bool, Shape]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from pytest_remotegpu.diagnostics import batches
+from pytest_remotegpu.diagnostics import batches, gradients
 from pytest_remotegpu.diagnostics.asfound import as_found, model_as_found, seed_all
 from pytest_remotegpu.diagnostics.verdict import Finding, Measure, Verdict
 from pytest_remotegpu.diagnostics.widening import doubled
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["compile_parity"]
-
-BOUNDS: Final = {"float64": 1e-7, "float32": 1e-4, "bfloat16": 1.6e-2, "float16": 2e-3}
-"""How far a tensor may be from eager's, relative to its norm; ``compile_parity`` has the source."""
 
 
 def compile_parity(
@@ -238,7 +235,8 @@ def _differing(
         )
     found = {}
     for name, value in right.items():
-        bound = BOUNDS.get(str(value.dtype).removeprefix("torch."), 0.0) if rtol is None else rtol
+        dtype = str(value.dtype).removeprefix("torch.")
+        bound = gradients.BOUNDS.get(dtype, 0.0) if rtol is None else rtol
         distance = _distance(doubled(parts[name]), doubled(value))
         if not distance <= bound:
             found[name] = distance

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "BOUNDS",
     "Gradients",
     "added",
     "distances",
@@ -29,6 +30,10 @@ __all__ = [
 
 Gradients = Mapping[str, "torch.Tensor"]
 """A gradient for each parameter that requires one; zeros where none came."""
+
+BOUNDS: Final = {"float64": 1e-7, "float32": 1e-4, "bfloat16": 1.6e-2, "float16": 2e-3}
+"""How far what the same formula gives by other code may be off, relative to its norm and by dtype;
+:func:`compile_parity` has the source."""
 
 SMALL: Final = 1e-3
 """Part of all gradients' norm; what is smaller is measured by it, since it may be rounding."""

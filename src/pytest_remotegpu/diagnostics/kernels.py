@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["kernels_parity"]
 
-BOUNDS: Final = {"float64": 1e-7, "float32": 1e-4, "bfloat16": 1.6e-2, "float16": 2e-3}
-"""How far loss and gradients may be from the right ones; ``kernels_parity`` has the source."""
 ROUNDED: Final = 2
 """Times the plain model's own error in 16 bits, which another kernel may have."""
 LIGER: Final = "liger_kernel"
@@ -275,7 +273,7 @@ class _Check:
     def _apart(self, plain: _Side, other: _Side, right: _Side, rtol: float | None) -> list[Finding]:
         """Judge loss and gradients."""
         dtype = paired.lowest(plain.dtypes | other.dtypes)
-        bound = BOUNDS[dtype] if rtol is None else rtol
+        bound = gradients.BOUNDS[dtype] if rtol is None else rtol
         usual, errors = _errors(plain, right), _errors(other, right)
         bad = [n for n, e in errors.items() if not e <= max(bound, ROUNDED * usual[n])]
         odd = [n for n in bad if not _is_finite(other, n) and _is_finite(plain, n)]
