@@ -304,7 +304,7 @@ def test_ranks(wrap: str, status: int, state: str, told: str) -> None:
     [
         ("shards", 0, "passed", "ok       fsdp_matches"),
         ("leaks", 1, "failed", "reduced-in-low-precision"),
-        ("plain", 0, "not run", "wrap_model(model) is where fully_shard belongs"),
+        ("plain", 5, "not run", "wrap_model(model) is where fully_shard belongs"),
     ],
 )
 def test_sharded_ranks(wrap: str, status: int, state: str, told: str) -> None:

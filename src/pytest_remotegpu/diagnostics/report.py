@@ -101,10 +101,15 @@ class Report:
 
     @property
     def status(self) -> int:
-        """The exit status: what was raised says more than what failed."""
+        """The exit status: what was raised says more than what failed, and nothing is no success."""
         states = [outcome.state for outcome in self.outcomes]
-        ranked = ((suite.INTERRUPTED, 130), (suite.RAISED, 3), (suite.FAILED, 1))
-        return next((status for state, status in ranked if state in states), 0)
+        ranked = (
+            (suite.INTERRUPTED, 130),
+            (suite.RAISED, 3),
+            (suite.FAILED, 1),
+            (suite.PASSED, 0),
+        )
+        return next((status for state, status in ranked if state in states), NONE_MADE)
 
     @property
     def first(self) -> tuple[Outcome, Finding | None] | None:
@@ -200,6 +205,10 @@ class Report:
         if not self.complete:
             return "Nothing has failed so far; the suite has not come to its end."
         waits = [o.step.name for o in self.outcomes if o.state == suite.NOT_RUN and not o.chosen]
+        if self.status == NONE_MADE:
+            return (
+                f"Nothing is known: no check was made. Not run, see why below: {', '.join(waits)}."
+            )
         more = f" Not run: {', '.join(waits)}." if waits else ""
         return (
             "Nothing: no check has failed. If training is still worse than it should be, data, "
@@ -207,6 +216,8 @@ class Report:
         )
 
 
+NONE_MADE: Final = 5
+"""The exit status where no check was made, as pytest's is where it has run no test."""
 RAISES: Final = "see the traceback: the line that it names is yours, or was called by yours"
 COUNTED: Final = (
     (suite.PASSED, "passed"),
