@@ -312,6 +312,8 @@ def test_sharded_ranks(wrap: str, status: int, state: str, told: str) -> None:
     ended, out, err = run(*MODULE, *words)
     assert (ended, states()["fsdp_matches"]) == (status, state), err
     assert told in out
+    text = Path("remotegpu-diagnosis", "report.md").read_text(encoding="utf-8")
+    assert ("Nothing is known: no check was made" in text) == (status == 5)
 
 
 def test_ranks_end_with_whoever_started_them() -> None:

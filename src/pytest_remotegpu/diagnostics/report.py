@@ -101,7 +101,7 @@ class Report:
 
     @property
     def status(self) -> int:
-        """The exit status: what was raised says more than what failed, and nothing is no success."""
+        """The exit status: what was raised says more than what failed; nothing is no success."""
         states = [outcome.state for outcome in self.outcomes]
         ranked = (
             (suite.INTERRUPTED, 130),
@@ -207,7 +207,7 @@ class Report:
         waits = [o.step.name for o in self.outcomes if o.state == suite.NOT_RUN and not o.chosen]
         if self.status == NONE_MADE:
             return (
-                f"Nothing is known: no check was made. Not run, see why below: {', '.join(waits)}."
+                f"Nothing is known: no check was made, see why below. Not run: {', '.join(waits)}."
             )
         more = f" Not run: {', '.join(waits)}." if waits else ""
         return (
