@@ -63,7 +63,7 @@ def seen(call: Callable[[], Any]) -> tuple[str, ...]:
 
 def family(names: Iterable[str], direction: Direction) -> str:
     """Name the family that kernels are of; ``other`` where we know none of them."""
-    for name, patterns in FAMILIES.items():
+    for name in FAMILIES:
         if not missing(names, name, direction):
             return name
     return "other"

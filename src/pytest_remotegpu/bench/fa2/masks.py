@@ -47,8 +47,8 @@ def blind(problem: Problem) -> int:
 def seen_tokens(token: int, block: int, stride: int) -> int:
     """Give how many compressed tokens a query sees: those whose block has ended with it.
 
-    Block ``i`` spans the tokens from ``i * stride`` to ``i * stride + block - 1``, both included, so
-    that the query at ``token``, counted from 0, sees ``(token + 1 - block) // stride + 1`` of them.
+    Block ``i`` spans the tokens from ``i * stride`` to ``i * stride + block - 1``, both included.
+    So the query at ``token``, counted from 0, sees ``(token + 1 - block) // stride + 1`` of them.
 
     :param token: the query's place.
     :param block: tokens that are compressed into one.

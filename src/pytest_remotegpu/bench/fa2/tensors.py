@@ -48,8 +48,8 @@ class Inputs:
         :param dtype: to have them in; their own where ``None``.
         """
         wanted = dtype or self.query.dtype
-        three = (one.detach().to(wanted).clone().requires_grad_() for one in self.three)
-        return Inputs(*three, self.incoming.detach().to(wanted))
+        query, key, value = (one.detach().to(wanted).clone().requires_grad_() for one in self.three)
+        return Inputs(query, key, value, self.incoming.detach().to(wanted))
 
 
 def make(problem: Problem, device: torch.device | str, *, seed: int = 0) -> Inputs:

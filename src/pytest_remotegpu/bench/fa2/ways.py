@@ -98,9 +98,9 @@ def dense(problem: Problem, device: Device, *, backend: str) -> Way:
     def square(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return _attend(query, key, value, is_causal=True, **options)
 
-    square = _even(problem, square)
+    even = _even(problem, square)
     return pinned(
-        square if problem.branch is Branch.SLIDING else packed.folded(problem, square), backend
+        even if problem.branch is Branch.SLIDING else packed.folded(problem, even), backend
     )
 
 
