@@ -1,4 +1,4 @@
-"""What a sweep of FlashAttention-2 may be asked: options, read from a command line and written to one.
+"""What a sweep of FlashAttention-2 may be asked: options, read from a command line, written to one.
 
 Must import no torch: it is asked on hosts that have none.
 """
@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_remotegpu.bench.fa2 import sweep
 from pytest_remotegpu.bench.fa2.judging import REFERENCES, Question
 from pytest_remotegpu.bench.fa2.rows import Direction, Regime
-from pytest_remotegpu.bench.fa2.sweep import Sweep, from_plain, read_file
+from pytest_remotegpu.bench.fa2.sweep import Sweep
 from pytest_remotegpu.errors import UsageError
 
 __all__ = ["FOLDER", "Asked", "add", "add_question", "add_update", "question", "read", "words"]
@@ -30,16 +31,18 @@ class Asked:
     """What a sweep is asked.
 
     :ivar sweep: what to measure. :ivar path: the file that says so; empty for the default.
-    :ivar repetitions: of the whole sweep; 0 for those that it names itself.
+    :ivar changes: of it, as words. :ivar repetitions: of the whole sweep.
     :ivar adaptive: whether lengths are searched by halves, in place of all of them.
     :ivar update: the configuration that gets the thresholds; empty for none.
-    :ivar dry: whether that is only shown. :ivar away: whether somebody elsewhere shows the result.
+    :ivar dry: whether that is only shown. :ivar history: the file that gets the results, too.
+    :ivar away: whether somebody elsewhere shows the result.
     """
 
     sweep: Sweep
     path: str = ""
+    changes: tuple[str, ...] = ()
     question: Question = field(default_factory=Question)
-    repetitions: int = 0
+    repetitions: int = 1
     adaptive: bool = False
     out: str = FOLDER
     update: str = ""
@@ -54,6 +57,10 @@ def add(parser: Any) -> None:
         "--sweep", default="", metavar="FILE", help="what to measure, in TOML (the usual sizes)"
     )
     parser.add_argument("--sweep-json", default="", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE",
+        help="measure otherwise, such as lengths=1024,2048 or dtypes=bfloat16",
+    )  # fmt: skip
     parser.add_argument(
         "--repetitions", type=_repetitions, default=0, metavar="N", help="of the whole sweep"
     )
@@ -126,11 +133,13 @@ def read(options: argparse.Namespace) -> Asked:
     """
     if options.dry_run and not options.update_config:
         raise UsageError("--dry-run is about a configuration; name one with --update-config=FILE")
+    found = _sweep(options)
     return Asked(
-        sweep=_sweep(options),
+        sweep=found,
         path=options.sweep,
-        question=question(options),
-        repetitions=options.repetitions,
+        changes=tuple(options.changes),
+        question=question(options, Question(margin=found.margin)),
+        repetitions=options.repetitions or found.repetitions,
         adaptive=options.adaptive,
         out=options.out,
         update=options.update_config,
@@ -141,12 +150,15 @@ def read(options: argparse.Namespace) -> Asked:
 
 
 def _sweep(options: argparse.Namespace) -> Sweep:
+    found = Sweep()
     if options.sweep_json:
         try:
-            return from_plain(json.loads(options.sweep_json))
+            found = sweep.from_plain(json.loads(options.sweep_json))
         except ValueError as error:
             raise UsageError(f"--sweep-json is broken: {error}") from error
-    return read_file(Path(options.sweep)) if options.sweep else Sweep()
+    elif options.sweep:
+        found = sweep.read(Path(options.sweep))
+    return sweep.changed(found, options.changes)
 
 
 def words(asked: Asked, out: str, *, near: bool = False) -> list[str]:
@@ -161,10 +173,11 @@ def words(asked: Asked, out: str, *, near: bool = False) -> list[str]:
     found += [f"--direction={direction}" for direction in of.directions]
     if near:
         found += [f"--sweep={asked.path}"] if asked.path else []
+        found += [f"--set={change}" for change in asked.changes]
         found += [f"--history={asked.history}"] if asked.history else []
     else:
         found += [f"--sweep-json={json.dumps(asked.sweep.to_plain())}", "--away"]
-    found += [f"--repetitions={asked.repetitions}"] if asked.repetitions else []
+    found += [f"--repetitions={asked.repetitions}"]
     found += ["--adaptive"] if asked.adaptive else []
     return [*found, "--out", out]
 

@@ -107,4 +107,3 @@ def _cell(found: Any, base: Any, *, first: bool) -> str:
     if first or base is None or not base[1] > 0:
         return text
     return f"{text} [{time / base[1]:.2f}]"
-
