@@ -50,7 +50,12 @@ class Mode(StrEnum):
 
 
 class CaptureError(RemoteGpuError):
-    """Raised when a call can't be captured as a CUDA graph, with the reason."""
+    """Raised when a call can't be captured as a CUDA graph, with the reason.
+
+    :ivar contestant: whose call it was; empty where it had no name.
+    """
+
+    contestant = ""
 
 
 class Timer(Protocol):
@@ -210,7 +215,9 @@ def _ready(name: str, call: Call, timer: Timer, mode: Mode) -> Call:
         with _named(name, f"when it was made ready for the mode {mode}"):
             return timer.prepare(call, mode)
     except CaptureError as error:
-        raise CaptureError(f"{name}: {error.what}", fix=error.fix) from error
+        named = CaptureError(f"{name}: {error.what}", fix=error.fix)
+        named.contestant = name
+        raise named from error
 
 
 @contextlib.contextmanager
