@@ -20,7 +20,7 @@ from pytest_remotegpu.bench.measured import Result
 from pytest_remotegpu.bench.timing import Budget, Mode
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["MARKER", "GpuBenchmark", "arguments"]
+__all__ = ["GpuBenchmark", "arguments"]
 
 MARKER: Final = "gpu_benchmark"
 KINDS: Final[dict[str, str]] = {

@@ -14,12 +14,13 @@ from pytest_remotegpu.bench.estimates import Estimate, median, ratio
 from pytest_remotegpu.bench.timing import Mode
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["FORMAT", "VERSION", "Entrant", "Rate", "Result", "Verdict", "text_of"]
+__all__ = ["FORMAT", "VERSION", "Entrant", "Rate", "Result", "Verdict", "text_of", "time_of"]
 
 FORMAT: Final = "pytest-remotegpu/benchmark"
 VERSION: Final = 1
 """Grows where a key goes, or comes to mean something else; not where one is added."""
 HOST, DEVICE = "host-bound", "device-bound"
+FEW: Final = 0.1
 HIDDEN: Final = 1.1
 """So many times the graph's time an eager call lasts at least that waits for its host."""
 
@@ -206,7 +207,7 @@ class Result:
         need = f"{by:g} is {'kept' if holds else 'needed for certain'}"
         text = (
             f"{name} is x{text_of(quotient)} as fast as {reference}, {need}: "
-            f"{text_of(mine)} ms against {text_of(its)} ms, {used}"
+            f"{time_of(mine)} against {time_of(its)}, {used}"
         )
         return Verdict(holds, text)
 
@@ -270,3 +271,11 @@ class Result:
 def text_of(number: Estimate) -> str:
     """Print a median and its interval with four digits that count: ``1.234 (1.201 to 1.260)``."""
     return f"{number.mid:.4g} ({number.low:.4g} to {number.high:.4g})"
+
+
+def time_of(number: Estimate) -> str:
+    """Print milliseconds, or microseconds where there are few: ``81.2 (80.9 to 81.3) us``."""
+    if number.mid >= FEW:
+        return f"{text_of(number)} ms"
+    parts = (number.mid, number.low, number.high)
+    return f"{text_of(Estimate(*(1000 * part for part in parts)))} us"

@@ -5,13 +5,18 @@ Loaded with each session, so it imports nothing but pytest before a session need
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from pytest_remotegpu.bench.fixture import GpuBenchmark
+    from pytest_remotegpu.bench.session import Benchmarks
 
+INSIDE = "REMOTEGPU_WORKER"
+"""Set in a process that runs tests for another one."""
+MARKER = "gpu_benchmark"
 SESSION = "remotegpu-benchmarks"
 LINE = (
     "gpu_benchmark(*, rounds=40, warmup=20, flush=True, modes=('eager', 'graph'), group=''): how "
@@ -35,8 +40,61 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and who listens for benchmarks."""
+    """Register the marker, and in the process that the user has started who listens."""
     config.addinivalue_line("markers", LINE)
+    if hasattr(config, "workerinput") or INSIDE in os.environ:
+        return
+    listener = Listener(config)
+    config.pluginmanager.register(listener, "remotegpu-benchmark-listener")
+    if any(config.getoption(option, None) for option in OPTIONS):
+        listener.benchmarks()
+
+
+class Listener:
+    """Hands on what tests tell of benchmarks; what listens is loaded once there is something."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._found: Benchmarks | None = None
+
+    def benchmarks(self) -> Benchmarks:
+        """Give what a session does with benchmarks.
+
+        :raises pytest.UsageError: for an option that can't be meant.
+        """
+        if self._found is None:
+            from pytest_remotegpu.bench.session import Benchmarks
+            from pytest_remotegpu.errors import UsageError
+
+            try:
+                self._found = Benchmarks(self._config)
+            except UsageError as error:
+                raise pytest.UsageError(str(error)) from None
+            self._config.pluginmanager.register(self._found, SESSION)
+        return self._found
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Refuse marks that can't be meant, before any test runs.
+
+        :raises pytest.UsageError: with the test, and the valid arguments.
+        """
+        for item in items:
+            if item.get_closest_marker(MARKER) is not None:
+                from pytest_remotegpu.bench.fixture import arguments
+                from pytest_remotegpu.errors import UsageError
+
+                try:
+                    arguments(item.iter_markers(MARKER))
+                except UsageError as error:
+                    raise pytest.UsageError(f"{item.nodeid}: {error}") from None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Any:
+        """Let the gate judge a report before anyone else sees it."""
+        if getattr(report, "gpu_benchmark", None) is not None:
+            self.benchmarks().take(report)
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
