@@ -19,13 +19,17 @@ from pytest_remotegpu.gpu import Shape, words
 
 __all__ = [
     "Card",
+    "Limits",
+    "Reading",
     "User",
     "certain",
     "cuda",
     "driver",
     "in_use",
+    "limits",
     "misfit",
     "prepare",
+    "reading",
     "restriction",
     "trouble",
     "unusable",
@@ -253,6 +257,103 @@ def _lives(pid: int) -> bool:
     except OSError:
         return False
     return fields.rpartition(")")[2].split()[0] not in "ZX"
+
+
+# how a card does
+
+
+REASONS: Final = {
+    0x004: "power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "hardware power brake",
+}
+"""Bits of NVML's reasons for a clock below what was asked for; idling and settings are none."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a card does at a moment; ``None`` for what it does not tell.
+
+    :ivar sm_mhz: clock of its multiprocessors. :ivar memory_mhz: of its memory.
+    :ivar watts: drawn. :ivar celsius: temperature.
+    :ivar held_back: reasons for lower clocks, in words.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    watts: float | None = None
+    celsius: int | None = None
+    held_back: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a card may do at most; ``None`` for what it does not tell.
+
+    :ivar sm_mhz: highest clock of its multiprocessors. :ivar memory_mhz: of its memory.
+    :ivar wanted_sm_mhz: the clock that applications are given, where somebody has set one.
+    :ivar watts: its power cap. :ivar bus_bits: width of its memory bus.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    wanted_sm_mhz: int | None = None
+    watts: float | None = None
+    bus_bits: int | None = None
+
+
+def reading(uuid: str) -> Reading:
+    """Look at a card.
+
+    :param uuid: of the card or slice; of an unknown one nothing is told.
+    """
+
+    def read(nvml: Any) -> Reading:
+        value = _teller(nvml, uuid)
+        power = value(nvml.nvmlDeviceGetPowerUsage)
+        bits = value(nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+        return Reading(
+            value(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            value(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
+            None if power is None else power / 1000,
+            value(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            None if bits is None else tuple(word for bit, word in REASONS.items() if bits & bit),
+        )
+
+    return _ask(read, Reading())
+
+
+def _teller(nvml: Any, uuid: str) -> Callable[..., Any]:
+    """Give what asks about one card; ``None`` is what it does not tell."""
+    handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+
+    def value(question: Callable[..., Any], *about: Any) -> Any:
+        return _known(nvml, None, question, handle, *about)
+
+    return value
+
+
+def limits(uuid: str) -> Limits:
+    """Give what a card may do at most.
+
+    :param uuid: as above.
+    """
+
+    def read(nvml: Any) -> Limits:
+        value = _teller(nvml, uuid)
+        power = value(nvml.nvmlDeviceGetEnforcedPowerLimit)
+        return Limits(
+            value(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+            value(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
+            value(nvml.nvmlDeviceGetApplicationsClock, nvml.NVML_CLOCK_SM),
+            None if power is None else power / 1000,
+            value(nvml.nvmlDeviceGetMemoryBusWidth),
+        )
+
+    return _ask(read, Limits())
 
 
 # the library

@@ -20,6 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from pytest_remotegpu.config import Settings
 
+pytest_plugins = ("pytest_remotegpu.bench.plugin",)
 RUNNER = "remotegpu-runner"
 CONTROLLER = "remotegpu-controller"
 INSIDE = "REMOTEGPU_WORKER"

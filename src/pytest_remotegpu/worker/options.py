@@ -24,6 +24,7 @@ NEUTRAL: Final[dict[str, Any]] = {
     "maxfail": 0,
     # files and caches that only the user's side writes
     "xmlpath": None, "cacheclear": False, "cacheshow": None, "pastebin": None, "htmlpath": None,
+    "gpu_benchmark_compare": None, "gpu_benchmark_json": None, "gpu_benchmark_history": None,
     "report_log": None, "json_report": False, "allure_report_dir": None, "durations": None,
     # an editor's reporter speaks once, on the user's side
     "teamcity": 0, "no_teamcity": 1,
