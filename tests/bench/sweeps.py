@@ -85,7 +85,7 @@ def made(
             "package": "0.1.0",
             "commit": "0123456789abcdef",
         },
-        states=({"at": "2026-05-25T14:03:12Z", "sm_clock_mhz": 1980, "throttle": []},),
+        states=({"at": "2026-05-25T14:03:12Z", "clock": 1980, "held_back": []},),
         parity_output="all 24 problems agree with float32",
     )
 
@@ -112,7 +112,7 @@ TEXTS = ("", "a", 'say "é"\n', "S=1 w=2", "\u2028\U0001f600", "nan")
 OPEN: tuple[dict[str, Any], ...] = (
     {},
     {"card": "NVIDIA H200", "clock": 1980, "power": 402.5, "idle": True, "fan": None},
-    {"throttle": ["power cap"], "nested": {"a": [1, 2, {"b": ""}]}},
+    {"held_back": ["power cap"], "nested": {"a": [1, 2, {"b": ""}]}},
 )
 
 

@@ -70,6 +70,7 @@ def from_plain(data: Mapping[str, Any], name: str) -> tuple[Measured, tuple[str,
         selection_output=_text(data, "selection_output", name),
         results=results or _of_lines(lines),
         parity_passed=passed if isinstance(passed, bool) else None,
+        stated=_stated(data.get("recommendation")),
     )
     return measured, (*complaints, *troubles)
 
@@ -81,6 +82,11 @@ def _text(data: Mapping[str, Any], key: str, name: str) -> str:
     if not isinstance(said, str):
         raise UsageError(f"{name}: {key} is {said!r:.{SHOWN}}, and has to be a text")
     return said
+
+
+def _stated(said: Any) -> dict[str, int]:
+    pairs = said.items() if isinstance(said, Mapping) else ()
+    return {str(key): value for key, value in pairs if type(value) is int}
 
 
 def _device(said: Any, name: str) -> Device:

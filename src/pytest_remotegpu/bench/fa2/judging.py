@@ -6,13 +6,15 @@ Values in, values out. The rule itself is that of :mod:`pytest_remotegpu.bench.t
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from pytest_remotegpu.bench import thresholds
-from pytest_remotegpu.bench.estimates import Estimate, median, ratio
+from pytest_remotegpu.bench.estimates import Estimate, ratio
 from pytest_remotegpu.bench.fa2.measured import Measured
 from pytest_remotegpu.bench.fa2.rows import (
     FA2,
@@ -173,20 +175,24 @@ def _cell(reference: Row, own: Row) -> Cell:
     problem = own.problem
     why, block, stride = own.why, problem.block or 0, problem.stride or 0
     size = _size(problem.length, block, stride)
-    try:
-        speedup = ratio(reference.times, own.times)
-    except ValueError as error:
-        speedup, why = Estimate.exactly(math.nan), why or str(error)
+    speedup, trouble = _speedup(reference.times, own.times)
+    why = why or trouble
     where = problem.branch, Setting.of(problem), problem.length, size, problem.window or 0
     times = speedup, _middle(reference), _middle(own)
     return Cell(*where, own.repetition, *times, why, block, stride)
 
 
-def _middle(row: Row) -> float:
+@lru_cache(maxsize=2**15)  # the same rows are judged for many margins
+def _speedup(reference: tuple[float, ...], own: tuple[float, ...]) -> tuple[Estimate, str]:
+    """Divide times, and say why that can't be."""
     try:
-        return median(row.times).mid
-    except ValueError:
-        return math.nan
+        return ratio(reference, own), ""
+    except ValueError as error:
+        return Estimate.exactly(math.nan), str(error)
+
+
+def _middle(row: Row) -> float:
+    return statistics.median(row.times) if row.times else math.nan
 
 
 def merged(found: Iterable[Cell]) -> Map:
@@ -203,7 +209,7 @@ def merged(found: Iterable[Cell]) -> Map:
 def _together(several: list[Estimate]) -> Estimate:
     if not all(one.finite for one in several):
         return Estimate.exactly(math.nan)
-    middle = sorted(one.mid for one in several)[len(several) // 2]
+    middle = sorted(one.mid for one in several)[(len(several) - 1) // 2]
     low, high = min(one.low for one in several), max(one.high for one in several)
     return Estimate(middle, low, high, sum(one.count for one in several))
 

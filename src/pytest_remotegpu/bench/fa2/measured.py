@@ -61,13 +61,14 @@ class Measured:
     :ivar began: when the first was timed, in UTC: ``2026-05-25T14:03:12Z``. :ivar ended: the last.
     :ivar sweep: what was to be measured, as plain data.
     :ivar environment: of the measurement, as plain data: card, driver, versions, commit.
-    :ivar states: of the card, as plain data, in order: clock, power, temperature, throttling.
+    :ivar states: of the card, as plain data, in order: clock, power, temperature, ``held_back``.
     :ivar notes: lines for people.
     :ivar parity_output: what the comparisons said. :ivar selection_output: lines of another
         benchmark, of attention over selected blocks.
     :ivar complete: whether nothing of the sweep is still to come.
     :ivar results: what a document of others has in place of rows.
     :ivar parity_passed: what such a document says of parity; ``None`` where it does not.
+    :ivar stated: what such a document recommends, by key.
     :ivar cost: of the run, as plain data; empty where nothing was rented, or nobody knows.
     """
 
@@ -84,6 +85,7 @@ class Measured:
     complete: bool = True
     results: tuple[Result, ...] = ()
     parity_passed: bool | None = None
+    stated: Mapping[str, int] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -111,7 +113,7 @@ class Measured:
 
     def throttled(self) -> tuple[str, ...]:
         """List the reasons for which the card was slowed down while it measured, each once."""
-        found = (reason for state in self.states for reason in _reasons(state.get("throttle")))
+        found = (reason for state in self.states for reason in _reasons(state.get("held_back")))
         return tuple(dict.fromkeys(found))
 
 

@@ -1,0 +1,226 @@
+"""What becomes of a document: report, pictures and lines for people, and a configuration changed.
+
+Knows files and values; what is to be shown it hands to whoever asks.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_remotegpu.bench import configs
+from pytest_remotegpu.bench.fa2 import (
+    compare,
+    document,
+    judging,
+    pictures,
+    regressions,
+    report,
+    showing,
+)
+from pytest_remotegpu.bench.fa2.document import Document
+from pytest_remotegpu.bench.fa2.judging import Judgement, Question
+from pytest_remotegpu.bench.thresholds import NEVER
+from pytest_remotegpu.errors import UsageError
+
+__all__ = ["Update", "beside", "judged", "prepare", "regressed", "settle"]
+
+PICTURE: Final = "maps.png"
+IGNORE: Final = ".gitignore"
+FINE, USAGE, NOTHING_KNOWN = 0, 2, 5
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A configuration that is to get the thresholds.
+
+    :ivar path: empty for none. :ivar dry: whether the change is only shown.
+    """
+
+    path: str = ""
+    dry: bool = False
+
+    def look(self) -> None:
+        """See whether it can be changed, before anything is measured.
+
+        :raises UsageError: where it can't.
+        """
+        if self.path:
+            configs.plan(Path(self.path), dict.fromkeys(configs.KEYS, NEVER))
+
+    def make(self, judgement: Judgement, say: Say) -> None:
+        """Change it, or show what would be changed; what has no answer stays as it is.
+
+        :raises UsageError: where it can't be changed.
+        """
+        if not self.path:
+            return
+        if judgement.trouble:
+            say(f"{self.path} stays as it is: {judgement.trouble}")
+            return
+        found = {key: judgement.number(key) for key in configs.KEYS}
+        for key, value in found.items():
+            if value is None:
+                say(f"runtime.{key} in {self.path} stays as it is: there is no data")
+        values = {key: value for key, value in found.items() if value is not None}
+        change = configs.plan(Path(self.path), values)
+        if not change.diff:
+            say(f"{self.path} stays as it is: it has these values")
+            return
+        say(change.diff.rstrip("\n"))
+        if self.dry:
+            say(f"{self.path} was not changed: --dry-run")
+            return
+        backup = change.write()
+        say(f"{self.path} was changed; what it was before is in {backup}")
+
+
+def prepare(folder: Path, default: str) -> None:
+    """Make the folder, and take away what an earlier run has left there.
+
+    :param default: a folder of this name is kept out of git.
+    :raises UsageError: where nothing can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.name == default:
+            document.place(folder / IGNORE, b"*\n")
+        for name in (document.NAME, report.NAME, PICTURE):
+            document.place(folder / name, b"")  # so that it is known whether it can be written
+            (folder / name).unlink()
+    except OSError as error:
+        raise UsageError(
+            f"--out={folder} can't be written: {error.strerror or error}",
+            fix="name a folder that can be written",
+        ) from error
+
+
+def settle(
+    folder: Path,
+    question: Question,
+    say: Say,
+    *,
+    update: Update,
+    cost: Mapping[str, Any] | None = None,
+) -> int:
+    """Judge the document in a folder, and put beside it what it says; change a configuration.
+
+    :param cost: of the run, which the document then tells.
+    :return: the exit status.
+    :raises UsageError: where it can't be read, or the configuration not be changed.
+    """
+    path = folder / document.NAME
+    found = document.read(path)
+    if cost:
+        found = replace(found, measured=replace(found.measured, cost=cost))
+    document.write(path, found.measured, question)
+    return _answer(found, question, say, folder=folder, update=update)
+
+
+def _answer(
+    found: Document, question: Question, say: Say, *, folder: Path | None, update: Update
+) -> int:
+    judgement = judging.judge(found.measured, question)
+    for line in (*showing.maps(found.measured, judgement), ""):
+        say(line)
+    for line in showing.decided(found.measured, judgement):
+        say(line)
+    for text in found.unread:
+        say(f"{found.name}: {text}")
+    if folder is not None:
+        for line in _written(found, question, folder):
+            say(line)
+    update.make(judgement, say)
+    return judgement.status
+
+
+def _written(found: Document, question: Question, folder: Path) -> list[str]:
+    """Write report and picture; say where they are."""
+    picture = pictures.draw(found.measured, question)
+    if picture is not None:
+        document.place(folder / PICTURE, picture)
+    name = PICTURE if picture is not None else ""
+    text = report.markdown(found.measured, question, unread=found.unread, picture=name)
+    document.place(folder / report.NAME, text.encode(errors="backslashreplace"))
+    lines = [f"report: {folder / report.NAME}"]
+    if picture is not None:
+        lines.append(f"picture: {folder / PICTURE}")
+    elif not pictures.available():
+        lines.append(pictures.MISSING)
+    return lines
+
+
+# documents that are there already
+
+
+def judged(
+    path: Path,
+    asked: Callable[[Question | None], Question],
+    say: Say,
+    *,
+    out: str = "",
+    update: Update,
+) -> int:
+    """Judge a document or a text of lines anew.
+
+    :param asked: gives the question; gets the one that the document answers, where it says it.
+    :param out: the folder for document and report; empty for neither.
+    :raises UsageError: where it can't be read or written.
+    """
+    update.look()
+    found = document.read(path)
+    question = asked(found.question)
+    folder = Path(out) if out else None
+    if folder is not None:
+        if folder.exists() and (folder / document.NAME).exists() and path.exists():
+            same = (folder / document.NAME).samefile(path)
+        else:
+            same = False
+        if not same:
+            prepare(folder, "")
+        document.write(folder / document.NAME, found.measured, question)
+    return _answer(found, question, say, folder=folder, update=update)
+
+
+def beside(paths: Sequence[Path], question: Question, say: Say) -> int:
+    """Show documents side by side.
+
+    :raises UsageError: where one can't be read, or there is only one.
+    """
+    if len(paths) < 2:  # noqa: PLR2004 -- to compare needs two
+        raise UsageError("there is nothing to compare: give two files or more")
+    for line in compare.compare([document.read(path) for path in paths], question):
+        say(line)
+    return FINE
+
+
+def regressed(
+    baseline: Path, new: Path, asked: Callable[[Question | None], Question], band: float, say: Say
+) -> int:
+    """Compare a document with its baseline; the first run makes that.
+
+    :return: 0 where nothing has become slower, 1 where a row has, 5 where nothing was compared.
+    :raises UsageError: where one can't be read, or the baseline not be made.
+    """
+    found = document.read(new)
+    if not baseline.exists():
+        try:
+            baseline.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(new, baseline)
+        except OSError as error:
+            raise UsageError(f"{baseline} can't be written: {error.strerror or error}") from error
+        say(f"{baseline} is new: it is the baseline from now on, and nothing was compared")
+        return FINE
+    before = document.read(baseline)
+    question = asked(found.question)
+    comparison = regressions.against(before.measured, found.measured, question, band=band)
+    for line in regressions.lines(comparison):
+        say(line)
+    for each in (before, found):
+        for text in each.unread:
+            say(f"{each.name}: {text}")
+    return comparison.status
