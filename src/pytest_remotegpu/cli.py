@@ -363,6 +363,9 @@ def _parser(first: str = "") -> argparse.ArgumentParser:
     suite = command("diagnose", errands.diagnose, "find out why a model does not learn")
     if first == "diagnose":
         errands.add_diagnose(suite)
+    measuring = command("bench", errands.bench, "time FlashAttention-2, and find its thresholds")
+    if first == "bench":
+        errands.add_bench(measuring)
     asking = command("doctor", examine, "find out what is in the way of GPU tests here")
     asking.add_argument("--json", action="store_true", help="as data")
     asking.add_argument("--remote", metavar="SPEC", help="try a far side, too")

@@ -39,12 +39,14 @@ OURS: Final = "remotegpu"
 """Begins the names of those plugins whose business a test is that is none of the project's."""
 
 
-def option(words: list[str], gpus: int) -> str:
+def option(words: list[str], gpus: int, capability: float = 0.0) -> str:
     """Give the option that says what to run.
 
     :param gpus: how many the command sees.
+    :param capability: the compute capability that each must have; 0 for any.
     """
-    return f"{OPTION}={json.dumps({'words': words, 'gpus': gpus})}"
+    asked = {"words": words, "gpus": gpus, "capability": capability}
+    return f"{OPTION}={json.dumps(asked)}"
 
 
 def hold_option(token: str, gpus: int) -> str:
@@ -75,7 +77,7 @@ def pytest_collection(session: pytest.Session) -> bool:
     asked = json.loads(config.option.remotegpu_command)
     item = Command.from_parent(session, name=NAME)
     item.words, item.token = asked["words"], asked.get("token", "")
-    for mark in _marks(config, asked["gpus"]):
+    for mark in _marks(config, asked["gpus"], asked.get("capability", 0.0)):
         item.add_marker(mark)
     session.items = [item]
     session.testscollected = 1
@@ -91,10 +93,11 @@ def _is_ours(name: str | None) -> bool:
     return bool(name) and str(name).startswith(OURS)
 
 
-def _marks(config: pytest.Config, gpus: int) -> list[pytest.MarkDecorator]:
+def _marks(config: pytest.Config, gpus: int, capability: float) -> list[pytest.MarkDecorator]:
     """Ask for the GPUs, and tell plugins that have limits or repeat tests to leave it alone."""
     has = config.pluginmanager.has_plugin
-    marks = [pytest.mark.gpu(count=gpus)]
+    least = {"min_capability": capability} if capability else {}
+    marks = [pytest.mark.gpu(count=gpus, **least)]
     marks += [pytest.mark.timeout(0)] if has("timeout") else []
     marks += [pytest.mark.flaky(reruns=0)] if has("rerunfailures") else []
     return marks

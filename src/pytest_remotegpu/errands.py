@@ -1,4 +1,4 @@
-"""What ``remotegpu run``, ``shell`` and ``diagnose`` take, and what of it a session is told.
+"""What ``remotegpu run``, ``shell``, ``diagnose`` and ``bench`` take, and what a session is told.
 
 Must not import pytest before a command is to run; what becomes of the command is none of its
 business.
@@ -13,7 +13,17 @@ from typing import Any, Final
 
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["add_diagnose", "add_run", "add_shell", "diagnose", "run", "shell", "split"]
+__all__ = [
+    "add_bench",
+    "add_diagnose",
+    "add_run",
+    "add_shell",
+    "bench",
+    "diagnose",
+    "run",
+    "shell",
+    "split",
+]
 
 PASSED_ON: Final = {
     "--remote-run-timeout": "SECONDS",
@@ -65,11 +75,30 @@ def add_diagnose(parser: argparse.ArgumentParser) -> None:
     _add_session(parser.add_argument_group("on a far side"), required=False)
 
 
+def add_bench(parser: argparse.ArgumentParser) -> None:
+    """Let the command of benchmarks have commands of its own."""
+    from pytest_remotegpu.bench.fa2 import commands  # noqa: PLC0415 -- for this command only
+
+    sweeping = commands.add(parser).add_argument_group("on a far side")
+    sweeping.add_argument(
+        "--remote",
+        metavar="SPEC",
+        action="append",
+        default=[],
+        help="where, as for tests; several are measured side by side",
+    )
+    _add_passed_on(sweeping)
+
+
 def _add_session(parser: Any, *, required: bool) -> None:
     parser.add_argument("--remote", metavar="SPEC", required=required, help="where, as for tests")
     parser.add_argument(
         "--gpu-count", dest="gpus", type=_gpus, default=0, metavar="N", help="GPUs that it sees (1)"
     )
+    _add_passed_on(parser)
+
+
+def _add_passed_on(parser: Any) -> None:
     for name, value in PASSED_ON.items():
         kind: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
         parser.add_argument(name, help="as for tests", **kind)
@@ -128,22 +157,44 @@ def diagnose(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return diagnosing.run(options, told, environ)
 
 
+def bench(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Time FlashAttention-2, here or on far sides, or look at what was measured.
+
+    :raises UsageError: for what can't be meant.
+    """
+    if not getattr(options, "sweeps", False):
+        answer: int = options.answer(options, print)
+        return answer
+    if not options.remote:
+        if alien := _of_sessions(options):
+            raise UsageError(f"{alien} is about a far side; name one with --remote=SPEC")
+        from pytest_remotegpu.bench.fa2 import commands  # noqa: PLC0415 -- for this command only
+
+        return commands.here(options, print)
+    told = {spec: _for_session(options, spec) for spec in options.remote}
+    from pytest_remotegpu import benching  # noqa: PLC0415 -- needs pytest
+
+    return benching.run(options, told, environ)
+
+
 def _of_sessions(options: argparse.Namespace) -> str:
     """Name an option that was given and is about sessions."""
     given = {name: getattr(options, name[2:].replace("-", "_")) for name in PASSED_ON}
-    given |= {"--gpu-count": options.gpus, "-o": options.ini}
+    given |= {"--gpu-count": getattr(options, "gpus", 0), "-o": options.ini}
     return next((name for name, value in given.items() if value), "")
 
 
-def _for_session(options: argparse.Namespace) -> list[str]:
+def _for_session(options: argparse.Namespace, spec: str = "") -> list[str]:
     """Give the options of the session.
 
+    :param spec: the far side, where there may be several.
     :raises UsageError: where the far side can't be meant.
     """
     from pytest_remotegpu.config import split_spec  # noqa: PLC0415 -- needs packages
 
-    split_spec(options.remote)
-    words = [f"--remote={options.remote}"]
+    spec = spec or options.remote
+    split_spec(spec)
+    words = [f"--remote={spec}"]
     for name, value in PASSED_ON.items():
         given = getattr(options, name[2:].replace("-", "_"))
         if given:

@@ -23,6 +23,7 @@ from pytest_remotegpu.bench.fa2 import (
 )
 from pytest_remotegpu.bench.fa2.document import Document
 from pytest_remotegpu.bench.fa2.judging import Judgement, Question
+from pytest_remotegpu.bench.fa2.rows import Parity
 from pytest_remotegpu.bench.thresholds import NEVER
 from pytest_remotegpu.errors import UsageError
 
@@ -30,7 +31,7 @@ __all__ = ["Update", "beside", "judged", "prepare", "regressed", "settle"]
 
 PICTURE: Final = "maps.png"
 IGNORE: Final = ".gitignore"
-FINE, USAGE, NOTHING_KNOWN = 0, 2, 5
+FINE, NOTHING_KNOWN = 0, 5
 Say = Callable[[str], object]
 
 
@@ -176,11 +177,8 @@ def judged(
     question = asked(found.question)
     folder = Path(out) if out else None
     if folder is not None:
-        if folder.exists() and (folder / document.NAME).exists() and path.exists():
-            same = (folder / document.NAME).samefile(path)
-        else:
-            same = False
-        if not same:
+        kept = folder / document.NAME
+        if not (kept.exists() and kept.samefile(path)):
             prepare(folder, "")
         document.write(folder / document.NAME, found.measured, question)
     return _answer(found, question, say, folder=folder, update=update)
@@ -207,7 +205,11 @@ def regressed(
     :raises UsageError: where one can't be read, or the baseline not be made.
     """
     found = document.read(new)
+    parity, why = found.measured.parity()
     if not baseline.exists():
+        if parity is not Parity.PASSED or not found.measured.complete:
+            say(f"{new} makes no baseline: {why or 'the sweep has not come to its end'}")
+            return 1 if parity is Parity.FAILED else NOTHING_KNOWN
         try:
             baseline.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(new, baseline)

@@ -14,7 +14,7 @@ from pytest_remotegpu.bench import thresholds
 from pytest_remotegpu.bench.fa2 import judging, showing, surroundings
 from pytest_remotegpu.bench.fa2.document import Document
 from pytest_remotegpu.bench.fa2.judging import CMP, MARGINS, WIN, Question
-from pytest_remotegpu.bench.fa2.rows import FA2, Branch, Regime
+from pytest_remotegpu.bench.fa2.rows import FA2, Branch
 from pytest_remotegpu.bench.thresholds import Answer
 
 __all__ = ["compare"]
