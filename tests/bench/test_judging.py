@@ -275,6 +275,7 @@ def test_parity_that_was_never_looked_at_is_not_passed() -> None:
     judgement = judge(measured, Question())
     assert judgement.parity is Parity.NOT_CHECKED
     assert judgement.trouble == "fa2 was compared with float32 nowhere"
+    assert {found.last.answer for found in judgement.spans.values()} == {Answer.NO_DATA}
     assert judge(Measured(measured.device), Question()).status == 5
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pytest_remotegpu.bench.fa2 import ways
 from pytest_remotegpu.bench.fa2.limits import STEP, Device, widest
-from pytest_remotegpu.bench.fa2.rows import FA2, FLASH, MASKED, Branch, Problem
+from pytest_remotegpu.bench.fa2.rows import FA2, FLASH, MASKED, Branch, Direction, Problem
 from pytest_remotegpu.errors import UsageError
 
 __all__ = [
@@ -55,6 +55,7 @@ class Column:
     :ivar flash: whether heads have to be as FlashAttention-2 wants them.
     :ivar on_cpu: whether it runs on a CPU; :ivar on_card: whether on a card.
     :ivar branches: that it is for.
+    :ivar gradients: whether it has any; one without is compared forward only.
     :ivar missing: says what lacks to compute a problem; nothing where nothing does.
     """
 
@@ -67,6 +68,7 @@ class Column:
     on_cpu: bool = False
     on_card: bool = True
     branches: tuple[Branch, ...] = (Branch.SLIDING, Branch.COMPRESSED)
+    gradients: bool = True
     missing: Callable[[Problem], str] = _nothing
 
     def computes(self, problem: Problem) -> Problem:
@@ -77,6 +79,8 @@ class Column:
 
     def refusal(self, problem: Problem, device: Device) -> str:
         """Say why it can't compute a problem on a device; nothing where it can."""
+        if not self.gradients and problem.direction is Direction.BACKWARD:
+            return f"{self.name} has no gradients"
         if problem.branch not in self.branches:
             return f"{self.name} is no way to compute the {problem.branch} branch"
         if not device.is_card and not self.on_cpu:
@@ -168,8 +172,8 @@ def found(name: str, further: Mapping[str, str]) -> Column:
 def load(name: str, target: str) -> Column:
     """Make a column of a user's function.
 
-    The function may have the attribute ``kernels``, a part of the names of the kernels that have to
-    run, and ``on_cpu = True`` where it runs there too.
+    The function may have attributes: ``kernels``, a part of the names of the kernels that have to
+    run; ``on_cpu = True`` where it runs there too; ``gradients = False`` where it has none.
 
     :param target: ``module:function``.
     :raises UsageError: where it can't be imported, or is no function.
@@ -186,4 +190,11 @@ def load(name: str, target: str) -> Column:
         raise UsageError(f"the column {name!r} is {target!r}, which is no function: {make!r}")
     kernels = str(getattr(make, "kernels", ""))
     about = (getattr(make, "__doc__", None) or target).strip().splitlines()[0]
-    return Column(name, about, make, kernels, on_cpu=bool(getattr(make, "on_cpu", False)))
+    return Column(
+        name,
+        about,
+        make,
+        kernels,
+        on_cpu=bool(getattr(make, "on_cpu", False)),
+        gradients=bool(getattr(make, "gradients", True)),
+    )

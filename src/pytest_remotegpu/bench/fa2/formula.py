@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_remotegpu.bench.fa2.tensors import Inputs
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attend", "exact_products", "parts"]
+__all__ = ["MOST", "attend", "exact_products", "output", "parts"]
+
+MOST: Final = 2**29
+"""Bytes of scores that are computed at a time; about six times that is held meanwhile."""
 
 
 def attend(
@@ -38,14 +41,57 @@ def attend(
     return (weights @ value).transpose(1, 2)
 
 
-def parts(inputs: Inputs, seen: torch.Tensor, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Give the output and the gradients of query, key and value, computed in a dtype."""
+def parts(
+    inputs: Inputs, seen: torch.Tensor, dtype: torch.dtype, *, most: int = MOST
+) -> list[torch.Tensor]:
+    """Give the output and the gradients of query, key and value, computed in a dtype.
+
+    Queries are taken some at a time, so that long sequences fit; what they add to the gradients of
+    keys and values is summed in float32 at least.
+
+    :param most: bytes of scores at a time.
+    """
     import torch  # noqa: PLC0415 -- late
 
     own = inputs.leaves(dtype)
+    query, key, value = own.three
+    row = query.shape[0] * query.shape[2] * key.shape[1] * dtype.itemsize
+    step = max(1, min(query.shape[1], most // row))
+    found, sums = [], [torch.zeros_like(one, dtype=_wide(dtype)) for one in (key, value)]
     with exact_products():
-        output = attend(*own.three, seen)
-        return [output.detach(), *torch.autograd.grad(output, own.three, own.incoming)]
+        for begin in range(0, query.shape[1], step):
+            rows = slice(begin, begin + step)
+            few = query[:, rows].detach().requires_grad_()
+            output = attend(few, key, value, seen[rows])
+            of_few, *of_shared = torch.autograd.grad(
+                output, (few, key, value), own.incoming[:, rows]
+            )
+            found.append((output.detach(), of_few))
+            for total, part in zip(sums, of_shared, strict=True):
+                total.add_(part)
+    outputs, of_query = (torch.cat(pieces, dim=1) for pieces in zip(*found, strict=True))
+    return [outputs, of_query, *(total.to(dtype) for total in sums)]
+
+
+def output(inputs: Inputs, seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Give the output alone, computed in a dtype."""
+    import torch  # noqa: PLC0415 -- late
+
+    query, key, value = (one.detach().to(dtype) for one in inputs.three)
+    row = query.shape[0] * query.shape[2] * key.shape[1] * dtype.itemsize
+    step = max(1, MOST // row)
+    with exact_products():
+        pieces = [
+            attend(query[:, begin : begin + step], key, value, seen[begin : begin + step])
+            for begin in range(0, query.shape[1], step)
+        ]
+    return torch.cat(pieces, dim=1)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    import torch  # noqa: PLC0415 -- late
+
+    return torch.promote_types(dtype, torch.float32)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,10 @@ class Inputs:
         """Query, key and value."""
         return self.query, self.key, self.value
 
+    def copied(self) -> Inputs:
+        """Copy them to other places in memory."""
+        return Inputs(*(one.clone() for one in (*self.three, self.incoming)))
+
     def leaves(self, dtype: Any = None) -> Inputs:
         """Copy them as leaves of a graph of their own.
 
