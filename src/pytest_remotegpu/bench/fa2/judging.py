@@ -315,8 +315,8 @@ def judge(measured: Measured, question: Question) -> Judgement:
     """
     sliding = worst(cell for cell in _asked(measured, question) if cell.branch is Branch.SLIDING)
     parity, trouble = measured.parity()
-    if not measured.device.cuda_available:
-        trouble = trouble or "no card was used"
+    if not measured.device.cuda_available and parity is not Parity.FAILED:
+        trouble = "no card was used"
     elif not measured.complete:
         trouble = trouble or "the sweep has not come to its end"
     return Judgement(
