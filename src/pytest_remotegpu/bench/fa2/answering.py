@@ -29,7 +29,7 @@ from pytest_remotegpu.bench.fa2.rows import Parity
 from pytest_remotegpu.bench.thresholds import NEVER
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["Update", "beside", "judged", "past_lines", "prepare", "regressed", "settle"]
+__all__ = ["Update", "beside", "commit", "judged", "past_lines", "prepare", "regressed", "settle"]
 
 PICTURE: Final = "maps.png"
 IGNORE: Final = ".gitignore"
@@ -134,6 +134,12 @@ def _with(measured: Measured, more: Mapping[str, Any]) -> Measured:
     commit = known.get("commit") or more.get("commit")
     environment = {**known, "commit": commit} if commit else known
     return replace(measured, cost=more.get("cost") or measured.cost, environment=environment)
+
+
+def commit(folder: Path, environ: Mapping[str, str]) -> str:
+    """Name the commit of a folder's files, with ``-dirty`` where they are not as they are there."""
+    found = history.commit_of(folder, environ)
+    return f"{found.id}-dirty" if found.id and found.changed else found.id
 
 
 def _remember(path: Path, measured: Measured) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,8 @@ def here(options: argparse.Namespace, say: Say) -> int:
     status = sweep.main(asking.words(asked, asked.out))
     if not Path(asked.out, document.NAME).exists():
         return status
+    more = {"commit": answering.commit(Path.cwd(), os.environ)}
     judged = answering.settle(
-        Path(asked.out), asked.question, say, update=update, past_file=asked.history
+        Path(asked.out), asked.question, say, update=update, more=more, past_file=asked.history
     )
     return judged if status in (0, 1, 5) else status

@@ -119,7 +119,8 @@ def add(path: Path, measured: Measured) -> int:
     :return: how many lines were added.
     :raises UsageError: where the file can't be written, or nobody knows when it was measured.
     """
-    commit = Commit(str(measured.environment.get("commit") or ""))
+    said, dirty, _ = str(measured.environment.get("commit") or "").partition("-dirty")
+    commit = Commit(said, changed=bool(dirty))
     try:
         return history.append(path, kept(measured), when=when(measured), commit=commit)
     except OSError as error:
