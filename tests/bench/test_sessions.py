@@ -230,7 +230,7 @@ def test_another_place_is_flagged_and_not_compared(
     result.stdout.fnmatch_lines(
         [
             "compared with base.json: 2 not compared",
-            "  not compared: test_it.py::test_first, contestant, wall: device is cpu now and *X1 in*",
+            "  not compared: test_it.py::test_first, contestant, wall: device is cpu now and *X1*",
         ]
     )
 
