@@ -34,7 +34,7 @@ OPTIONS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register the options."""
-    group = parser.getgroup("remotegpu-benchmark", "benchmarks of GPU code")
+    group = parser.getgroup("remotegpu", "GPU tests on another machine")
     for option, (metavar, text) in OPTIONS.items():
         group.addoption(option, metavar=metavar, default=None, help=text)
 
