@@ -47,8 +47,8 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     helped = said("--help", empty)
     group = helped.partition("GPU tests on another machine:")[2].partition("\n\n")[0]
     fixtures = said("--fixtures", "-q", empty)
-    ours = fixtures.partition("fixtures defined from pytest_remotegpu.plugin")[2]
-    ours = ours.partition("fixtures defined from")[0]
+    parts = fixtures.split("fixtures defined from ")
+    ours = "".join(part for part in parts if part.startswith("pytest_remotegpu."))
     return {
         "options": set(re.findall(r"^  (--[\w-]+)", group, re.MULTILINE)),
         "ini": set(re.findall(r"^  (remotegpu\w*) \(", helped, re.MULTILINE)),
