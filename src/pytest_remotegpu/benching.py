@@ -122,7 +122,10 @@ def _one(
     if not streams.came:
         put(2, b"no document has come back\n")
         return ended or FAILED
-    judged = answering.settle(folder, asked.question, _say, update=update, cost=streams.cost)
+    more = {"cost": streams.cost, "commit": streams.commit}
+    judged = answering.settle(
+        folder, asked.question, _say, update=update, more=more, past_file=asked.history
+    )
     return judged if ended in MEASURED else ended
 
 
@@ -135,6 +138,7 @@ class _Sweep(Streams):
 
     :param folder: of the document; what comes back is in a folder below it at first.
     :ivar came: whether it has come. :ivar cost: as plain data; empty where nobody knows.
+    :ivar commit: that was run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -142,6 +146,7 @@ class _Sweep(Streams):
         self._folder = folder
         self.came = False
         self.cost: dict[str, Any] = {}
+        self.commit = ""
 
     def bring(self) -> None:
         """Move what has come."""
@@ -158,6 +163,7 @@ class _Sweep(Streams):
         self.bring()
         summary.artifact_names = []
         summary.artifacts = 0
+        self.commit = summary.commit
         total = cost.total(summary.workers)
         if total is not None and summary.rents:
             gpus = sorted({worker.gpu for worker in summary.workers if worker.gpu})

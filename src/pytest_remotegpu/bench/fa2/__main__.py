@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -86,7 +87,9 @@ def measure(asked: Asked, where: host.Host) -> int:
         raise
     writer.write(complete=True)
     if not asked.away:
-        return answering.settle(folder, asked.question, _print, update=update)
+        past, more = asked.history, {"commit": answering.commit(Path.cwd(), os.environ)}
+        question = asked.question
+        return answering.settle(folder, question, _print, update=update, more=more, past_file=past)
     return _status(writer.measured(complete=True))
 
 

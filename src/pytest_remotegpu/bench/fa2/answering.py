@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_remotegpu.bench import configs
+from pytest_remotegpu.bench import configs, history, trends
 from pytest_remotegpu.bench.fa2 import (
     compare,
     document,
     judging,
+    past,
     pictures,
     regressions,
     report,
@@ -23,11 +24,12 @@ from pytest_remotegpu.bench.fa2 import (
 )
 from pytest_remotegpu.bench.fa2.document import Document
 from pytest_remotegpu.bench.fa2.judging import Judgement, Question
+from pytest_remotegpu.bench.fa2.measured import Measured
 from pytest_remotegpu.bench.fa2.rows import Parity
 from pytest_remotegpu.bench.thresholds import NEVER
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["Update", "beside", "judged", "prepare", "regressed", "settle"]
+__all__ = ["Update", "beside", "commit", "judged", "past_lines", "prepare", "regressed", "settle"]
 
 PICTURE: Final = "maps.png"
 IGNORE: Final = ".gitignore"
@@ -106,20 +108,59 @@ def settle(
     say: Say,
     *,
     update: Update,
-    cost: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
+    past_file: str = "",
 ) -> int:
     """Judge the document in a folder, and put beside it what it says; change a configuration.
 
-    :param cost: of the run, which the document then tells.
+    :param more: what only this side knows: ``cost`` of the run, ``commit`` of the files.
+    :param past_file: the history that gets the results, too; empty for none.
     :return: the exit status.
     :raises UsageError: where it can't be read, or the configuration not be changed.
     """
     path = folder / document.NAME
     found = document.read(path)
-    if cost:
-        found = replace(found, measured=replace(found.measured, cost=cost))
+    found = replace(found, measured=_with(found.measured, more or {}))
     document.write(path, found.measured, question)
-    return _answer(found, question, say, folder=folder, update=update)
+    status = _answer(found, question, say, folder=folder, update=update)
+    if past_file:
+        say(_remember(Path(past_file), found.measured))
+    return status
+
+
+def _with(measured: Measured, more: Mapping[str, Any]) -> Measured:
+    """Add what only this side knows."""
+    known = measured.environment
+    commit = known.get("commit") or more.get("commit")
+    environment = {**known, "commit": commit} if commit else known
+    return replace(measured, cost=more.get("cost") or measured.cost, environment=environment)
+
+
+def commit(folder: Path, environ: Mapping[str, str]) -> str:
+    """Name the commit of a folder's files, with ``-dirty`` where they are not as they are there."""
+    found = history.commit_of(folder, environ)
+    return f"{found.id}-dirty" if found.id and found.changed else found.id
+
+
+def _remember(path: Path, measured: Measured) -> str:
+    if not measured.device.cuda_available or not measured.complete:
+        why = "no card was used" if measured.complete else "the sweep has not come to its end"
+        return f"nothing was added to {path}: {why}"
+    return f"{past.add(path, measured)} lines were added to {path}"
+
+
+def past_lines(path: Path, only: str, say: Say) -> int:
+    """Show a history.
+
+    :raises UsageError: where it can't be read.
+    """
+    try:
+        entries, bad = history.read(path)
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror or error}") from error
+    for line in (*trends.trends(entries, only=only), *bad):
+        say(line)
+    return FINE if entries else NOTHING_KNOWN
 
 
 def _answer(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def add(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         metavar="SHARE",
         help=f"by which times differ without a reason ({regressions.BAND:g})",
     )
+    looking = command("history", "show how times have come along", past)
+    looking.add_argument("file", type=Path, metavar="FILE")
+    looking.add_argument(
+        "--only", default="", metavar="TEXT", help="benchmarks with it in the name"
+    )
     return sweeping
 
 
@@ -89,6 +95,11 @@ def regress(options: argparse.Namespace, say: Say) -> int:
     return answering.regressed(*files, _question(options), options.noise, say)
 
 
+def past(options: argparse.Namespace, say: Say) -> int:
+    """Show a history."""
+    return answering.past_lines(options.file, options.only, say)
+
+
 def ready(asked: asking.Asked) -> Update:
     """See that what is asked for can be written, before anything is measured.
 
@@ -96,6 +107,8 @@ def ready(asked: asking.Asked) -> Update:
     """
     update = Update(asked.update, asked.dry)
     update.look()
+    if asked.history and not Path(asked.history).resolve().parent.is_dir():
+        raise UsageError(f"--history={asked.history} can't be written: there is no such folder")
     answering.prepare(Path(asked.out), asking.FOLDER)
     return update
 
@@ -112,5 +125,8 @@ def here(options: argparse.Namespace, say: Say) -> int:
     status = sweep.main(asking.words(asked, asked.out))
     if not Path(asked.out, document.NAME).exists():
         return status
-    judged = answering.settle(Path(asked.out), asked.question, say, update=update)
+    more = {"commit": answering.commit(Path.cwd(), os.environ)}
+    judged = answering.settle(
+        Path(asked.out), asked.question, say, update=update, more=more, past_file=asked.history
+    )
     return judged if status in (0, 1, 5) else status

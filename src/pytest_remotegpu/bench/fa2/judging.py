@@ -136,8 +136,9 @@ class Cell:
 def cells(measured: Measured, regime: Regime, reference: str) -> tuple[Cell, ...]:
     """Give the speedups of a regime against a reference, in the order of the sweep.
 
-    A problem that the reference could not compute has none. Documents of others are of eager time
-    and have one reference only.
+    A problem that the reference could not compute has none, and neither has any where
+    FlashAttention-2 was not there at all. Documents of others are of eager time and have one
+    reference only.
     """
     if measured.results and not measured.rows:
         known = (regime, reference) == (Regime.EAGER, MASKED)
@@ -147,12 +148,13 @@ def cells(measured: Measured, regime: Regime, reference: str) -> tuple[Cell, ...
         for row in measured.rows
         if row.regime is regime and row.column == reference and row.times
     }
+    own = [row for row in measured.rows if row.column == FA2]
+    if not any(row.times or row.parity is not Parity.NOT_CHECKED for row in own):
+        return ()
     return tuple(
         _cell(of_reference[row.problem, row.repetition], row)
-        for row in measured.rows
-        if row.regime is regime
-        and row.column == FA2
-        and (row.problem, row.repetition) in of_reference
+        for row in own
+        if row.regime is regime and (row.problem, row.repetition) in of_reference
     )
 
 
@@ -313,8 +315,8 @@ def judge(measured: Measured, question: Question) -> Judgement:
     """
     sliding = worst(cell for cell in _asked(measured, question) if cell.branch is Branch.SLIDING)
     parity, trouble = measured.parity()
-    if not measured.device.cuda_available:
-        trouble = trouble or "no card was used"
+    if not measured.device.cuda_available and parity is not Parity.FAILED:
+        trouble = "no card was used"
     elif not measured.complete:
         trouble = trouble or "the sweep has not come to its end"
     return Judgement(

@@ -129,7 +129,8 @@ def _decided(measured: Measured, judgement: Judgement) -> Iterator[str]:
     yield ""
     yield "## Thresholds"
     yield ""
-    yield from table([charts.HEADS, *charts.answers(measured, judgement.question)])
+    answers = list(charts.answers(measured, judgement.question))
+    yield from table([charts.HEADS, *answers]) if answers else ["None: nothing was measured."]
     yield ""
 
 
