@@ -163,3 +163,49 @@ def nvmlDeviceGetMigDeviceHandleByIndex(device: Card, index: int) -> Card:
     if 0 <= index < len(parts) and parts[index] is None:
         raise NVMLError("Not Found")
     return _get(parts, index)
+
+
+NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+CLOCKS = {NVML_CLOCK_SM: "sm_mhz", NVML_CLOCK_MEM: "memory_mhz"}
+
+
+def nvmlDeviceGetClockInfo(handle: Card, type: int) -> int:
+    """Give the present clock of a card, in MHz."""
+    return int(_read(handle, CLOCKS[type]))
+
+
+def nvmlDeviceGetMaxClockInfo(handle: Card, type: int) -> int:
+    """Give the highest clock of a card, in MHz."""
+    return int(_read(handle, f"most_{CLOCKS[type]}"))
+
+
+def nvmlDeviceGetApplicationsClock(handle: Card, type: int) -> int:
+    """Give the clock that applications are given, in MHz."""
+    return int(_read(handle, f"set_{CLOCKS[type]}"))
+
+
+def nvmlDeviceGetPowerUsage(handle: Card) -> int:
+    """Give the power that a card draws, in milliwatts."""
+    return int(_read(handle, "milliwatts"))
+
+
+def nvmlDeviceGetEnforcedPowerLimit(handle: Card) -> int:
+    """Give the power that a card may draw, in milliwatts."""
+    return int(_read(handle, "most_milliwatts"))
+
+
+def nvmlDeviceGetTemperature(handle: Card, sensor: int) -> int:
+    """Give the temperature of a card, in degrees Celsius."""
+    if sensor != NVML_TEMPERATURE_GPU:
+        raise NVMLError("Invalid Argument")
+    return int(_read(handle, "celsius"))
+
+
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle: Card) -> int:
+    """Give why a card's clocks are what they are, as bits."""
+    return int(_read(handle, "reasons"))
+
+
+def nvmlDeviceGetMemoryBusWidth(device: Card) -> int:
+    """Give the width of a card's memory bus, in bits."""
+    return int(_read(device, "bus_bits"))

@@ -5,6 +5,7 @@ What two clocks say of an idle card is printed with each test, whether it passes
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,8 @@ from pytest_remotegpu.bench.cuda import CudaTimer, cache_bytes
 from pytest_remotegpu.bench.fixture import GpuBenchmark
 from pytest_remotegpu.bench.running import FasterThanLightError
 from pytest_remotegpu.bench.timing import Budget, CaptureError, Mode, measure
+
+from . import Run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -256,6 +259,46 @@ def test_what_is_compiled_counts_apart(torch: Any, gpu_benchmark: GpuBenchmark) 
     assert first.entrants["contestant"].first > 10 * second.entrants["contestant"].first
     for mode in Mode.EAGER, Mode.GRAPH:
         assert first.ms(mode=mode).mid == pytest.approx(second.ms(mode=mode).mid, rel=0.1)
+
+
+def test_a_session_far_away_has_its_table_here(run: Run, pytester: pytest.Pytester) -> None:
+    """The worker holds the card; what it measured is judged, printed and written by this side."""
+    test = """
+        import pytest
+        import torch
+
+        @pytest.mark.gpu
+        @pytest.mark.gpu_benchmark(rounds=20)
+        def test_add(gpu_benchmark, gpu_device):
+            one = torch.randn(2**24, device=gpu_device)
+            result = gpu_benchmark(
+                torch.add, reference=lambda a, b: (a + b).clone(), args=(one, one), bytes=3 * one.nbytes
+            )
+            assert result.faster_than("reference", by=1.1)
+            assert result.faster_than("reference", by=1.1, mode="graph")
+    """
+    result = run("--gpu-benchmark-compare=base.json", test_it=test)
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines(
+        [
+            r"=+ gpu benchmarks =+",
+            r"NVIDIA .*, driver [\d.]+, torch .*, CUDA [\d.]+",
+            r"  contestant  eager .* TB/s \(\d+% of measured \w+\)  device-bound  cold L2",
+            r"  contestant  graph .* TB/s \(\d+% of measured \w+\) +cold L2",
+            r"there was no baseline base\.json, and now there is: 1 of 1",
+        ]
+    )
+    base = pytester.path / "base.json"
+    kept = json.loads(base.read_text())
+    assert kept["benchmarks"][0]["benchmark"]["environment"]["dtype"] == "float32"
+    run("--gpu-benchmark-compare=base.json").assert_outcomes(passed=1)
+    for contestant in kept["benchmarks"][0]["benchmark"]["contestants"]:
+        for timed in contestant["modes"].values():
+            timed.update(ms=timed["ms"] / 2, low=timed["low"] / 2, high=timed["high"] / 2)
+    base.write_text(json.dumps(kept))
+    result = run("--gpu-benchmark-compare=base.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["slower than in the baseline base.json, by more than x1.05*"])
 
 
 def test_rounds_stay_in_turns(torch: Any, gpu_device: Any) -> None:

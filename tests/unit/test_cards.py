@@ -472,6 +472,9 @@ def test_the_stand_in_has_what_is_used_and_no_more_than_the_real_one(host: Host)
     assert used == {name for name in vars(standin) if name.lower().startswith("nvml")}
     assert issubclass(real.NVMLError, Exception)
     for name in sorted(used - {"NVMLError"}):
+        if name.startswith("NVML_"):
+            assert getattr(real, name) == getattr(standin, name), name
+            continue
         taken = itertools.islice(inspect.signature(getattr(real, name)).parameters.values(), 9)
         needed = [one.name for one in taken if one.default is inspect.Parameter.empty]
         if "args" not in needed:  # some are wrapped and show nothing

@@ -27,6 +27,7 @@ WARM: Final = 3
 """Calls on the stream of the capture before it: handles and workspaces are made per stream."""
 ESTIMATE: Final = 5
 """Calls from whose time the number of calls in a graph is told."""
+TOO_FEW: Final = 2
 EMPTY: Final = "The CUDA Graph is empty"
 
 
@@ -133,6 +134,8 @@ class CudaTimer:
         with self._on_card():
             begins, ends = self._events(len(calls), count), self._events(len(calls), count)
             self.settle()
+            if not clear:
+                self._lead(calls)
             for turn in range(count):
                 for place in order(len(calls), turn):
                     if clear:
@@ -145,6 +148,15 @@ class CudaTimer:
             [begin.elapsed_time(end) for begin, end in zip(*pair, strict=True)]
             for pair in zip(begins, ends, strict=True)
         ]
+
+    def _lead(self, calls: Sequence[Call]) -> None:
+        """Give the card something to do, so that it does not wait for the host in the first round.
+
+        Then come all calls once, so that the cache is as they leave it.
+        """
+        self._clear()
+        for call in calls:
+            call()
 
     def _events(self, calls: int, count: int) -> list[list[Any]]:
         import torch  # noqa: PLC0415 -- as above
@@ -181,20 +193,21 @@ class CudaTimer:
             stream = torch.cuda.Stream(self.device)
             stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(stream):
-                count = self._calls_for(call)
-                graph = _captured(call, count, stream)
+                step = len(call.calls) if isinstance(call, Rotating) else 1
+                for _ in range(max(WARM, step)):  # of copies, each one has run on this stream
+                    call()
+                count = _calls_for(self._once(call), step)
+                ready = _captured(call, count, stream)
+                better = _calls_for(self._once(ready) / count, step)
+                if better > TOO_FEW * count:  # the host had kept the card waiting
+                    ready = _captured(call, better, stream)
             self.settle()
-        return _Captured(call, graph, count)
+        return ready
 
-    def _calls_for(self, call: Call) -> int:
-        """Say how many calls make up a replay; through all copies where inputs rotate."""
-        step = len(call.calls) if isinstance(call, Rotating) else 1
-        for _ in range(max(WARM, step)):  # of copies, each one has run on this stream
-            call()
+    def _once(self, call: Call) -> float:
+        """Estimate the milliseconds of a call."""
         spans = self._spans([call], ESTIMATE, clear=False)
-        once = sorted(spans[0])[ESTIMATE // 2]
-        wanted = MOST_CALLS if once <= 0 else min(MOST_CALLS, REPLAY / once)
-        return step * max(1, round(wanted / step))
+        return sorted(spans[0])[ESTIMATE // 2]
 
     def _replays(self, calls: Sequence[Call], count: int) -> list[list[float]]:
         graphs = []
@@ -208,7 +221,16 @@ class CudaTimer:
         ]
 
 
-def _captured(call: Call, count: int, stream: Any) -> Any:
+def _calls_for(once: float, step: int) -> int:
+    """Say how many calls make up a replay.
+
+    :param once: milliseconds of one. :param step: of which it has to be a multiple.
+    """
+    wanted = MOST_CALLS if once * MOST_CALLS <= REPLAY else REPLAY / once
+    return step * max(1, round(wanted / step))
+
+
+def _captured(call: Call, count: int, stream: Any) -> _Captured:
     """Capture calls on a stream of their own, on which they have run before.
 
     :raises CaptureError: where one of them can't be captured.
@@ -228,7 +250,7 @@ def _captured(call: Call, count: int, stream: Any) -> Any:
             f"it can't be captured as a CUDA graph: {_reason(error)}",
             fix="time it eagerly, or take waits, copies to the host and changing shapes out of it",
         ) from error
-    return graph
+    return _Captured(call, graph, count)
 
 
 def _reason(error: BaseException) -> str:

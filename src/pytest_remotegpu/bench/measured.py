@@ -277,5 +277,4 @@ def time_of(number: Estimate) -> str:
     """Print milliseconds, or microseconds where there are few: ``81.2 (80.9 to 81.3) us``."""
     if number.mid >= FEW:
         return f"{text_of(number)} ms"
-    parts = (number.mid, number.low, number.high)
-    return f"{text_of(Estimate(*(1000 * part for part in parts)))} us"
+    return f"{text_of(Estimate(1000 * number.mid, 1000 * number.low, 1000 * number.high))} us"

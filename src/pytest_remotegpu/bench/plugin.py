@@ -115,5 +115,9 @@ BENCHMARKS = pytest.StashKey[list[Any]]()
 def gpu_benchmark(request: pytest.FixtureRequest) -> GpuBenchmark:
     """Times functions against each other, on the card of this test or on the CPU."""
     from pytest_remotegpu.bench.fixture import GpuBenchmark
+    from pytest_remotegpu.errors import UsageError
 
-    return GpuBenchmark(request, request.node.stash.setdefault(BENCHMARKS, []))
+    try:
+        return GpuBenchmark(request, request.node.stash.setdefault(BENCHMARKS, []))
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)

@@ -39,9 +39,8 @@ class State:
 
     @property
     def held_back(self) -> tuple[str, ...]:
-        """What held the card back, in words."""
-        seen = [*(self.before.held_back or ()), *(self.after.held_back or ())]
-        return tuple(dict.fromkeys(seen))
+        """What held the card back, in words: right after, since before it has been idle."""
+        return self.after.held_back or ()
 
     @property
     def throttled(self) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from pytest_remotegpu.bench.timing import Call, Mode, Rotating, order
 
 __all__ = ["WallTimer"]
 
-SPAN: Final = 100e-6
-"""Seconds that a round lasts at least, so that reading the clock is less than a thousandth."""
+SPAN: Final = 1e-3
+"""Seconds that a round lasts at least, so that reading the clock is nothing beside it."""
 MOST: Final = 2**20
 """Calls in a round at most; a clock that does not go must not keep this for ever."""
 
