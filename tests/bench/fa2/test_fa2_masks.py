@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from bench.fa2.problems import by_hand, compressed, doubled, sliding
 from torch.nn.functional import scaled_dot_product_attention
 
+from bench.fa2.problems import by_hand, compressed, doubled, sliding
 from pytest_remotegpu.bench.fa2 import formula, masks, tensors
 from pytest_remotegpu.bench.fa2.masks import Corner
 from pytest_remotegpu.bench.thresholds import compressed_length

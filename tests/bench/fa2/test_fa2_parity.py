@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from bench.fa2.problems import compressed, sliding
 
+from bench.fa2.problems import compressed, sliding
 from pytest_remotegpu.bench.fa2 import limits, masks, parity, ways
 from pytest_remotegpu.bench.fa2.columns import BUILT_IN, Column
 from pytest_remotegpu.bench.fa2.masks import Corner
@@ -175,17 +175,15 @@ def gradient_doubled(place: int) -> Callable[[Problem, Any], ways.Way]:
 
 
 def gradient_is_nan(problem: Problem, device: Any) -> ways.Way:
-    class Poisoned(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, one: torch.Tensor) -> torch.Tensor:
-            return one.clone()
-
-        @staticmethod
-        def backward(_ctx: Any, *incoming: torch.Tensor) -> torch.Tensor:
-            return incoming[0] * math.nan
-
     way = ways.masked(problem, device)
-    return lambda query, key, value: way(query, Poisoned.apply(key), value)
+
+    def poisoned(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        other = key.clone()
+        if other.requires_grad:
+            other.register_hook(lambda incoming: incoming * math.nan)
+        return way(query, other, value)
+
+    return poisoned
 
 
 def another_answer_each_time(problem: Problem, device: Any) -> ways.Way:

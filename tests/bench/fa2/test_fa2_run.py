@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from bench.fa2.faketimer import Price, Timer, column
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.fa2.faketimer import Price, Timer, column
 from pytest_remotegpu.bench.estimates import ratio
 from pytest_remotegpu.bench.fa2 import calls, kernels, limits, run, sizes, ways
 from pytest_remotegpu.bench.fa2.columns import BUILT_IN, Column

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from bench.fa2.problems import by_hand, compressed, doubled, sliding
 
+from bench.fa2.problems import by_hand, compressed, doubled, sliding
 from pytest_remotegpu.bench.fa2 import formula, limits, masks, packed, tensors, ways
 from pytest_remotegpu.bench.fa2.columns import BUILT_IN, Column
 from pytest_remotegpu.bench.fa2.rows import FA2, FLASH, MASKED, Branch, Direction, Problem
