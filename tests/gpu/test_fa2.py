@@ -1,4 +1,4 @@
-"""The sweep of FlashAttention-2 on a real card: what ran, whether it is right, graphs, all of it."""
+"""The sweep of FlashAttention-2 on a real card: what ran, whether it is right, graphs, all."""
 
 from __future__ import annotations
 
