@@ -97,17 +97,25 @@ def not_checked(why: str) -> Compared:
 
 
 def compare(
-    column: Column, problem: Problem, device: Device, *, seed: int = 0, gradients: bool = True
+    column: Column,
+    problem: Problem,
+    device: Device,
+    *,
+    way: ways.Way | None = None,
+    seed: int = 0,
+    gradients: bool = True,
 ) -> Compared:
     """Compare a column with float32 on what it computes of a problem.
 
     :param device: where it runs.
+    :param way: what the column has made for the problem, if it has.
     :param seed: of the inputs.
     :param gradients: whether they are compared too; a column of a user may have none.
     :raises Exception: what the column raises; that is no pass either.
     """
-    real = column.computes(problem)
-    found = tuple(_checks(column, problem, real, device, seed, gradients=gradients))
+    own = column.make(problem, device.kind) if way is None else way
+    inputs = tensors.make(problem, device.kind, seed=seed)
+    found = tuple(_checks(column, own, problem, inputs, device, gradients=gradients))
     failed = [check for check in found if not check.passed]
     if not failed:
         return Compared(Parity.PASSED, "", found)
@@ -116,11 +124,16 @@ def compare(
 
 
 def _checks(
-    column: Column, problem: Problem, real: Problem, device: Device, seed: int, *, gradients: bool
+    column: Column,
+    way: ways.Way,
+    problem: Problem,
+    inputs: Inputs,
+    device: Device,
+    *,
+    gradients: bool,
 ) -> Iterator[Check]:
-    inputs = tensors.make(problem, device.kind, seed=seed)
+    real = column.computes(problem)
     seen = masks.of_problem(real, device.kind)
-    way = column.make(problem, device.kind)
     got = _parts(way, inputs, gradients=gradients)
     yield from _by_rule(got, inputs, seen, problem.dtype)
     yield from _close(got[0], inputs, seen, problem.dtype)
@@ -144,6 +157,8 @@ def _parts(way: ways.Way, inputs: Inputs, *, gradients: bool) -> list[torch.Tens
         return [way(*inputs.three)]
     own = inputs.leaves()
     output = way(*own.three)
+    if output.shape != own.incoming.shape:
+        return [output.detach()]  # which fails, so that its gradients need not be known
     return [output.detach(), *torch.autograd.grad(output, own.three, own.incoming)]
 
 

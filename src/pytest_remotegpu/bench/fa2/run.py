@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pytest_remotegpu.bench import maps
 from pytest_remotegpu.bench.estimates import Estimate, ratio
@@ -22,10 +22,11 @@ from pytest_remotegpu.bench.fa2.limits import Device, refusal
 from pytest_remotegpu.bench.fa2.parity import Compared
 from pytest_remotegpu.bench.fa2.rows import FA2, MASKED, Branch, Direction, Problem, Regime, Row
 from pytest_remotegpu.bench.fa2.sweep import Sweep
+from pytest_remotegpu.bench.fa2.ways import Way
 from pytest_remotegpu.bench.timing import Budget, CaptureError, Mode, Rotating, Timer, measure
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["Look", "Rows", "Runner", "Watch", "in_words", "run", "speedup"]
+__all__ = ["Look", "Measures", "Rows", "Runner", "Watch", "in_words", "run", "speedup"]
 
 Look = Callable[[Callable[[], Any]], tuple[str, ...]]
 """Names the kernels of a call."""
@@ -37,6 +38,16 @@ Watch = Callable[[Callable[[], Rows]], tuple[Rows, Sequence[str]]]
 NO_SPEEDUP: Final = Estimate.exactly(math.nan)
 LONGEST: Final = 300
 """Characters of an error that a row keeps."""
+
+
+class Measures(Protocol):
+    """Measures the problems of a sweep one by one, as a :class:`Runner` does."""
+
+    sweep: Sweep
+
+    def rows(self, problem: Problem, repetition: int = 1) -> Rows:
+        """Measure one problem in all regimes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +102,7 @@ class Runner:
                 found.append(columns.BUILT_IN[columns.STAND_IN])
             self.columns = {column.name: column for column in found}
 
-    def rows(self, problem: Problem, repetition: int = 1) -> tuple[Row, ...]:
+    def rows(self, problem: Problem, repetition: int = 1) -> Rows:
         """Measure one problem in all regimes.
 
         :return: one row for each column and regime, in this order; always all of them.
@@ -159,10 +170,10 @@ class Runner:
     ) -> _Ready:
         """Compare a column, make its call, and see which kernels run, unless that is known."""
         first = (column.name, problem) not in self._known
-        if first:
-            known.compared = self._compare(column, problem)
-            self._known[column.name, problem] = known
         way = column.make(problem, self.device.kind)
+        if first:
+            known.compared = self._compare(column, problem, way)
+            self._known[column.name, problem] = known
         raised: list[BaseException] = []
         made = [calls.Watched(calls.of(problem, way, one), raised) for one in inputs]
         call = Rotating(made)
@@ -172,13 +183,14 @@ class Runner:
             known.why = kernels.missing(known.kernels, column.kernels, problem.direction)
         return _Ready(column, call, known.compared, known.kernels, raised)
 
-    def _compare(self, column: Column, problem: Problem) -> Compared:
+    def _compare(self, column: Column, problem: Problem, way: Way) -> Compared:
         key = parity.key(column, problem)
         if key not in self._compared:
             self._compared[key] = parity.compare(
                 column,
                 problem,
                 self.device,
+                way=way,
                 seed=self.sweep.seed,
                 gradients=column.gradients or problem.direction is Direction.BACKWARD,
             )
@@ -270,7 +282,7 @@ def unwatched(measured: Callable[[], Rows]) -> tuple[Rows, Sequence[str]]:
     return measured(), ()
 
 
-def _watched(runner: Runner, problem: Problem, repetition: int, watch: Watch) -> Rows:
+def _watched(runner: Measures, problem: Problem, repetition: int, watch: Watch) -> Rows:
     """Measure a problem, and once more where the card was held back; then no time is kept."""
     rows, held = watch(lambda: runner.rows(problem, repetition))
     if held:
@@ -282,7 +294,7 @@ def _watched(runner: Runner, problem: Problem, repetition: int, watch: Watch) ->
 
 
 def run(
-    runner: Runner,
+    runner: Measures,
     done: Done,
     *,
     watch: Watch = unwatched,

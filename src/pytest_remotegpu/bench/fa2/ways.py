@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_remotegpu.bench.fa2 import masks, packed
+from pytest_remotegpu.bench.fa2 import masks, packed, tensors
 from pytest_remotegpu.bench.fa2.rows import Branch, Problem
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Way",
+    "allowed",
     "chunked",
     "dense",
     "flash_attn",
@@ -62,22 +63,48 @@ def _attend(
 def masked(problem: Problem, device: Device) -> Way:
     """Use a boolean mask, made once; torch chooses the kernel.
 
-    Shared heads are copied in each call: with ``enable_gqa`` and a mask torch has its slowest way
-    alone, and would make all else look good.
+    Heads are shared by ``enable_gqa`` where a fused kernel takes that with a mask, as cuDNN's does,
+    and otherwise copied in each call: torch would take its slowest way, and make all else look
+    good.
     """
     import torch  # noqa: PLC0415 -- late
 
-    skipped, heads = masks.blind(problem), problem.heads
+    skipped = masks.blind(problem)
     seen = masks.of_problem(problem, device)[skipped:]
 
+    def shared(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return _attend(query, key, value, attn_mask=seen, enable_gqa=True)
+
+    def copied(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        times = problem.heads
+        return _attend(query, widened(key, times), widened(value, times), attn_mask=seen)
+
+    attend = shared if problem.heads > 1 and _is_fused(shared, problem, device) else copied
+
     def way(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        if not skipped:
-            return _attend(query, widened(key, heads), widened(value, heads), attn_mask=seen)
-        key, value = widened(key, heads), widened(value, heads)
-        output = _attend(query[:, skipped:], key, value, attn_mask=seen)
+        output = attend(query[:, skipped:], key, value)
         return torch.nn.functional.pad(output, (0, 0, 0, 0, skipped, 0))
 
-    return way
+    return way if skipped else attend
+
+
+def _is_fused(way: Way, problem: Problem, device: Device) -> bool:
+    """Say whether a card has a kernel for it that is not torch's plain computation."""
+    import torch  # noqa: PLC0415 -- late
+
+    if torch.device(device).type != "cuda":
+        return False
+    inputs = tensors.make(problem, device).leaves()
+    query, key, value = inputs.three
+    try:
+        allowed(way, [name for name in SDP if name != "math"])(
+            query[:, masks.blind(problem) :], key, value
+        )
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        return False
+    return True
 
 
 # all causal tokens, by one backend
@@ -99,25 +126,25 @@ def dense(problem: Problem, device: Device, *, backend: str) -> Way:
         return _attend(query, key, value, is_causal=True, **options)
 
     even = _even(problem, square)
-    return pinned(
-        even if problem.branch is Branch.SLIDING else packed.folded(problem, even), backend
+    return allowed(
+        even if problem.branch is Branch.SLIDING else packed.folded(problem, even), (backend,)
     )
 
 
-def pinned(way: Way, backend: str) -> Way:
-    """Allow torch one backend while a function runs.
+def allowed(way: Way, backends: Collection[str]) -> Way:
+    """Allow torch some backends alone while a function runs.
 
     By switches, which take a microsecond: ``sdpa_kernel`` takes many, and a caller that pins does
     it once around all of its steps.
 
-    :param backend: one of :data:`SDP`.
+    :param backends: of :data:`SDP`.
     """
     import torch  # noqa: PLC0415 -- late
 
     cuda = torch.backends.cuda
     switches = [getattr(cuda, f"enable_{name}_sdp") for name in SDP]
     states = [getattr(cuda, f"{name}_sdp_enabled") for name in SDP]
-    wanted = [name == backend for name in SDP]
+    wanted = [name in backends for name in SDP]
 
     def way_by_it(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         before = [state() for state in states]
@@ -271,8 +298,14 @@ def flash_attn(problem: Problem, device: Device) -> Way:
 
 
 def flexible(problem: Problem, device: Device) -> Way:
-    """Use ``flex_attention``, compiled, with a block mask that is made once."""
+    """Use ``flex_attention``, compiled, with a block mask that is made once.
+
+    A gradient that is computed again and again needs what torch would otherwise give away in the
+    first time ("donated buffers"), and dynamo compiles one function for a few shapes only: both are
+    set in this process.
+    """
     import torch  # noqa: PLC0415 -- late
+    import torch._functorch.config  # noqa: PLC0415 -- as its own error message says
     from torch.nn.attention import flex_attention as flex  # noqa: PLC0415 -- late
 
     window, block, stride = problem.window, problem.block, problem.stride
@@ -287,6 +320,8 @@ def flexible(problem: Problem, device: Device) -> Way:
     rule = in_window if problem.branch is Branch.SLIDING else has_ended
     queries, keys = problem.length - skipped, masks.keys(problem)
     blocks = flex.create_block_mask(rule, None, None, queries, keys, device=device)
+    torch._functorch.config.donated_buffer = False  # noqa: SLF001 -- as above
+    torch.compiler.reset()
     attend = torch.compile(flex.flex_attention, dynamic=False)
 
     def way(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
