@@ -35,8 +35,13 @@ PAUSE: Final = 20.0
 def measure(asked: Asked, where: host.Host) -> int:
     """Measure, and write the document into the folder that was asked for.
 
+    A user's columns are looked for in the working directory, too.
+
     :raises UsageError: where it can't be meant, or the card does for nothing.
     """
+    here = str(Path.cwd())
+    if asked.sweep.further and here not in sys.path:
+        sys.path.insert(0, here)  # as for a script, so that columns of this project are found
     update = answering.Update(asked.update, dry=asked.dry)
     update.look()
     runner = Runner(asked.sweep, where.timer, where.device, where.look, where.cache)
@@ -45,7 +50,7 @@ def measure(asked: Asked, where: host.Host) -> int:
     writer = _Writer(asked, where, runner, folder / document.NAME)
     _say(f"{len(asked.sweep.problems())} problems on {where.device.name}")
     try:
-        with alone.on(where.device.kind):
+        with alone.on(where.place):
             run(
                 runner,
                 writer.take,
