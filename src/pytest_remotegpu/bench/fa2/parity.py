@@ -119,8 +119,10 @@ def compare(
     failed = [check for check in found if not check.passed]
     if not failed:
         return Compared(Parity.PASSED, "", found)
-    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-    return Compared(Parity.FAILED, f"{failed[0]}{more}", found)
+    others = ", ".join(check.what for check in failed[1:])
+    return Compared(
+        Parity.FAILED, f"{failed[0]}" + (f"; so are: {others}" if others else ""), found
+    )
 
 
 def _checks(
