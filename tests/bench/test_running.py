@@ -132,7 +132,7 @@ def test_others_on_the_card_are_told(card: Card, does: Does) -> None:
 
 def test_of_what_can_not_be_captured_the_rest_is_timed(card: Card, does: Does) -> None:
     del does
-    waits = card.kernel(1e-4, waits=True)
+    waits = card.kernel(1e-4, waits="item")
     result = timed(card, {"bad": waits, "good": card.kernel(1e-4), "worse": waits})
     assert list(result.entrants["bad"].times) == [Mode.EAGER]
     assert list(result.entrants["good"].times) == [Mode.EAGER, Mode.GRAPH]
@@ -140,14 +140,14 @@ def test_of_what_can_not_be_captured_the_rest_is_timed(card: Card, does: Does) -
         "no graph of bad",
         "no graph of worse",
     ]
-    assert "stream is capturing" in result.entrants["worse"].uncaptured
+    assert "called a synchronizing" in result.entrants["worse"].uncaptured
     with pytest.raises(UsageError, match="was not timed in the mode 'graph': bad: it can't be"):
         result.faster_than("good", mode="graph")
 
 
 def test_a_graph_that_is_insisted_on_is_an_error(card: Card, does: Does) -> None:
     del does
-    waits = card.kernel(1e-4, waits=True)
+    waits = card.kernel(1e-4, waits="item")
     with pytest.raises(CaptureError, match="bad: it can't be captured"):
         timed(card, {"bad": waits}, modes=(Mode.GRAPH,), insists=True)
 
