@@ -91,7 +91,7 @@ def cases(path: Path) -> dict[str, tuple[list[str], list[tuple[str, str]]]]:
 def test_results_travel_as_data_and_as_a_table(
     pytester: pytest.Pytester, project: Path, way: tuple[str, ...]
 ) -> None:
-    result = run(pytester, "-v", "--gpu-benchmark-json=out.json", *way)
+    result = run(pytester, "-v", "--gpu-benchmark-json=out.json", "--remote-json=run.json", *way)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*= gpu benchmarks =*", "cpu (*)*"])
     result.stdout.re_match_lines_random(
@@ -120,6 +120,14 @@ def test_results_travel_as_data_and_as_a_table(
     assert times["ms"] >= 0.2
     assert first["contestants"][1]["modes"]["wall"]["ms"] >= 4
     assert first["environment"]["device"] == "cpu"
+    whole = json.loads((project / "run.json").read_text())
+    by_test = {each["id"].partition("::")[2]: each["benchmarks"] for each in whole["tests"]}
+    assert {name: len(found) for name, found in by_test.items()} == {
+        "test_first": 1,
+        "test_second": 2,
+        "test_none": 0,
+    }
+    assert by_test["test_first"][0]["contestants"][0]["modes"]["wall"]["times"] == times["times"]
 
 
 @ways
@@ -466,9 +474,11 @@ def test_what_is_no_benchmark_is_an_error_of_the_session(pytester: pytest.Pytest
     """)
     pytester.makepyfile("def test_it(): pass")
     for way in (), (CPU, ALL):
-        result = run(pytester, *way)
+        result = run(pytester, "--remote-json=run.json", *way)
         result.assert_outcomes(passed=1)
         assert result.ret == pytest.ExitCode.TESTS_FAILED
+        (test,) = json.loads((pytester.path / "run.json").read_text())["tests"]
+        assert test["benchmarks"] == []
         result.stdout.fnmatch_lines(["ERROR: test_*: its benchmark can't be read: *"])
         assert "\x1b[2J" not in said(result)
 

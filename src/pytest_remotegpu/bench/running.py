@@ -200,7 +200,8 @@ class _Rounds:
             except CaptureError as error:
                 if self._plan.insists or error.contestant not in left:
                     raise
-                self._uncaptured[error.contestant] = str(error)
+                own = error.__cause__  # which does not name it once more
+                self._uncaptured[error.contestant] = getattr(own, "what", str(error))
 
 
 def ceil_of(cache: int) -> int:
