@@ -141,7 +141,7 @@ def test_of_what_can_not_be_captured_the_rest_is_timed(card: Card, does: Does) -
         "no graph of worse",
     ]
     assert "called a synchronizing" in result.entrants["worse"].uncaptured
-    with pytest.raises(UsageError, match="was not timed in the mode 'graph': bad: it can't be"):
+    with pytest.raises(UsageError, match="was not timed in the mode 'graph': it can't be"):
         result.faster_than("good", mode="graph")
 
 
