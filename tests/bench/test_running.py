@@ -183,7 +183,11 @@ def test_what_the_cache_may_hold_is_no_light(card: Card, does: Does) -> None:
     """Twice the cache: what is read of it, and what stays in it of what is written."""
     del does
     moved = {"a": 2 * 50 * 2**20 + 4.8e9}
-    assert timed(card, {"a": card.kernel(1e-3)}, moved=moved).valid
+    result = timed(card, {"a": card.kernel(1e-3)}, moved=moved)
+    assert result.valid
+    assert [note.partition(":")[0] for note in result.notes] == [
+        "a (eager) moves more than memory can"
+    ]
     with pytest.raises(FasterThanLightError):
         timed(card, {"a": card.kernel(1e-3)}, moved={"a": moved["a"] * 1.06})
 

@@ -100,13 +100,14 @@ def _on_card(plan: Plan, timer: CudaTimer) -> Result:
     if again:
         entrants, state = _watched(rounds, uuid)
     cache = cache_bytes(timer.device)
+    rated = {name: _rated(plan, name, one, tops, cache) for name, one in entrants.items()}
     return Result(
-        {name: _rated(plan, name, one, tops, cache) for name, one in entrants.items()},
+        rated,
         rounds.l2(),
         surroundings.of_card(index, uuid, dtype),
         state=state.plain(),
         why=f"the card was held back by {_listed(state.throttled)}" if state.throttled else "",
-        notes=(*rounds.notes(), *_seen(state, again)),
+        notes=(*rounds.notes(), *_seen(state, again), *_doubts(rated)),
         group=plan.group,
         warmup=plan.budget.warmup,
     )
@@ -130,6 +131,18 @@ def _seen(state: states.State, again: Sequence[str]) -> Iterator[str]:
         yield f"{many} used the card meanwhile"
     if state.held_back and not state.throttled:
         yield f"the card was held back by {_listed(state.held_back)}"
+
+
+def _doubts(entrants: Mapping[str, Entrant]) -> Iterator[str]:
+    """Name those that move more than memory alone can."""
+    for name, one in entrants.items():
+        for mode, rates in one.rates.items():
+            if "bytes" in rates and (rates["bytes"].share or 0) > LIGHT:
+                yield (
+                    f"{name} ({mode}) moves more than memory can: some of it may be in the L2 "
+                    "cache, or bytes= says too many"
+                )
+                break
 
 
 def _listed(words: Sequence[str]) -> str:
