@@ -393,6 +393,28 @@ def test_a_mark_is_refused_wherever_tests_run(pytester: pytest.Pytester) -> None
     assert "the marker gpu_benchmark has no argument 'round'; valid are" in said(result)
 
 
+def test_a_marked_test_has_its_own_device(pytester: pytest.Pytester) -> None:
+    """Where GPUs are pretended it is the CPU, and the clock is the one on the wall."""
+    pytest.importorskip("torch")
+    pytester.makepyfile("""
+        import pytest
+        import torch
+
+        @pytest.mark.gpu
+        def test_it(gpu_benchmark, gpu_device):
+            one = torch.ones(64, 64, device=gpu_device, dtype=torch.float64, requires_grad=True)
+            for args in (), (one,):
+                result = gpu_benchmark(lambda *_: one @ one, args=args, rounds=5)
+                assert result.mode == "wall"
+            assert result.environment["dtype"] == "float64"
+            result = gpu_benchmark(torch.mm, args=(one, one), backward=True, rounds=5, flops=2**20)
+            assert result.ms().low > 0
+    """)
+    result = run(pytester, CPU, "--gpu-benchmark-json=out.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["  contestant  wall *FLOP/s"])
+
+
 def test_the_nearest_mark_and_the_call_count(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest

@@ -144,7 +144,7 @@ class GpuBenchmark:
             group=how.get("group", ""),
         )
         device = self._device(plan.inputs) if device is None else device
-        with alone.on(str(device), os.environ):
+        with alone.on(str(device or "cpu"), os.environ):
             result = running.run(plan, device)
         self._results.append(result.plain())
         return replace(result, refuse=_skip)
