@@ -107,12 +107,17 @@ def test_what_was_slowed_down_is_timed_again(card: Card, does: Does) -> None:
     def call() -> None:
         nonlocal calls
         calls += 1
+        card.now += 5.0 if calls == 1 else 0.0
         does(0x20 if calls <= in_a_pass else 0)
         kernel()
 
     result = timed(card, {"a": call}, modes=(Mode.EAGER,))
     assert result.valid
     assert result.notes == ("timed twice: at first the card was held back by thermal slowdown",)
+    assert result.entrants["a"].times[Mode.EAGER] == pytest.approx([1.0] * 6)
+    assert (
+        result.entrants["a"].first > 5000
+    )  # milliseconds; in the second pass it was not the first
 
 
 def test_what_stays_slowed_down_is_not_valid(card: Card, does: Does) -> None:

@@ -147,7 +147,8 @@ def test_the_first_run_makes_the_baseline_and_later_ones_are_judged(
 
     changed(base, 1e-4)
     before = base.read_bytes()
-    result = run(pytester, BASE, "--junitxml=junit.xml", "-o", "junit_family=xunit1", *way)
+    written = ("--junitxml=junit.xml", "-o", "junit_family=xunit1", "--remote-json=run.json")
+    result = run(pytester, BASE, *written, *way)
     result.assert_outcomes(passed=1, failed=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
@@ -167,6 +168,8 @@ def test_the_first_run_makes_the_baseline_and_later_ones_are_judged(
     assert found["test_second"][1] == [("mine", "1")]
     assert "failure" in found["test_second"][0]
     assert found["test_none"] == ([], [])
+    data = json.loads((project / "run.json").read_text())
+    assert data["outcomes"] == {"failed": 2, "passed": 1}
     assert base.read_bytes() == before
 
 

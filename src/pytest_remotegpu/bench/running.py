@@ -162,6 +162,16 @@ class _Rounds:
         self._copies = plan.inputs.copies_for(cache, free) if plan.flush else 1
         self._large = plan.inputs.size > ceil_of(cache)
         self._uncaptured: dict[str, str] = {}
+        self._first: dict[str, float] = {}
+        self._calls = {
+            mode: self._bound(self._copies if mode is Mode.GRAPH else 1) for mode in plan.modes
+        }
+
+    def _bound(self, copies: int) -> dict[str, Call]:
+        inputs, functions = self._plan.inputs, self._plan.functions
+        if copies > 1:
+            return {name: inputs.turning(function, copies) for name, function in functions.items()}
+        return {name: inputs.call(function) for name, function in functions.items()}
 
     def notes(self) -> Sequence[str]:
         return [f"no graph of {name}: {why}" for name, why in self._uncaptured.items()]
@@ -173,35 +183,31 @@ class _Rounds:
         return {mode: COLD if words[mode] else WARM for mode in self._plan.modes}
 
     def entrants(self) -> dict[str, Entrant]:
-        first: dict[str, float] = {}
-        times: dict[str, dict[Mode, tuple[float, ...]]] = {name: {} for name in self._calls()}
+        names = list(self._plan.functions)
+        times: dict[str, dict[Mode, tuple[float, ...]]] = {name: {} for name in names}
         host: Mapping[str, float] = {}
         for mode in self._plan.modes:
             found = self._timed(mode)
             for name, one in found.times.items():
                 times[name][mode] = one
-            first = {**found.first, **first}
+            self._first = {**found.first, **self._first}
             if mode is Mode.EAGER:
                 host = self._host()
         return {
-            name: Entrant(first[name], times[name], host.get(name), self._uncaptured.get(name, ""))
-            for name in times
+            name: Entrant(
+                self._first[name], times[name], host.get(name), self._uncaptured.get(name, "")
+            )
+            for name in names
         }
 
-    def _calls(self, copies: int = 1) -> dict[str, Call]:
-        inputs, functions = self._plan.inputs, self._plan.functions
-        if copies > 1:
-            return {name: inputs.turning(function, copies) for name, function in functions.items()}
-        return {name: inputs.call(function) for name, function in functions.items()}
-
     def _host(self) -> dict[str, float]:
-        calls = self._calls()
+        calls = self._calls[Mode.EAGER]
         issued = self._timer.issue(list(calls.values()), HOST_ROUNDS)
         return {name: median(one).mid for name, one in zip(calls, issued, strict=True)}
 
     def _timed(self, mode: Mode) -> Timing:
         """Time one mode; without those of which there can be no graph, where that is allowed."""
-        calls = self._calls(self._copies if mode is Mode.GRAPH else 1)
+        calls = self._calls[mode]
         while True:
             left = {name: call for name, call in calls.items() if name not in self._uncaptured}
             if mode is not Mode.GRAPH:
