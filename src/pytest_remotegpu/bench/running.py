@@ -5,6 +5,7 @@ Knows torch through its neighbours only; no pytest.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -27,6 +28,7 @@ LIGHT: Final = 1.05
 """So many times the card's ceiling can't be: then something else was timed than was meant."""
 HOST_ROUNDS: Final = 10
 COLD, WARM = "cold", "warm"
+Clock = Callable[[], float]
 
 
 class FasterThanLightError(RemoteGpuError):
@@ -56,7 +58,7 @@ class Plan:
     group: str = ""
 
 
-def run(plan: Plan, device: Any = None, *, clock: Callable[[], float] | None = None) -> Result:
+def run(plan: Plan, device: Any = None, *, clock: Clock | None = None) -> Result:
     """Time a plan on a device.
 
     :param device: a ``torch.device``; ``None`` is the CPU.
@@ -66,15 +68,16 @@ def run(plan: Plan, device: Any = None, *, clock: Callable[[], float] | None = N
     :raises FasterThanLightError: where a card seems to exceed its ceiling.
     :raises Exception: whatever a contestant raises.
     """
-    clocks = {} if clock is None else {"clock": clock}
+    clock = clock or time.perf_counter
     if device is None or device.type == "cpu":
-        return _on_host(plan, WallTimer(**clocks))
-    return _on_card(plan, CudaTimer(device, flush=plan.flush, **clocks))
+        return _on_host(plan, WallTimer(clock), clock)
+    timer = CudaTimer(device, flush=plan.flush, clock=clock)
+    return _on_card(plan, timer, clock)
 
 
-def _on_host(plan: Plan, timer: WallTimer) -> Result:
+def _on_host(plan: Plan, timer: WallTimer, clock: Clock) -> Result:
     calls = {name: plan.inputs.call(function) for name, function in plan.functions.items()}
-    found = timed(calls, timer, mode=Mode.WALL, budget=plan.budget)
+    found = timed(calls, timer, mode=Mode.WALL, budget=plan.budget, clock=clock)
     entrants = {
         name: _rated(plan, name, Entrant(found.first[name], {Mode.WALL: found.times[name]}))
         for name in calls
@@ -89,12 +92,12 @@ def _on_host(plan: Plan, timer: WallTimer) -> Result:
     )
 
 
-def _on_card(plan: Plan, timer: CudaTimer) -> Result:
+def _on_card(plan: Plan, timer: CudaTimer, clock: Clock) -> Result:
     index = timer.device.index
     uuid = surroundings.uuid_of(index)
     dtype = plan.dtype or plan.inputs.dtype()
     tops = ceilings.of_card(timer, uuid, dtype) if plan.moved or plan.flops else None
-    rounds = _Rounds(plan, timer)
+    rounds = _Rounds(plan, timer, clock)
     entrants, state = _watched(rounds, uuid)
     again = state.throttled
     if again:
@@ -152,11 +155,12 @@ def _listed(words: Sequence[str]) -> str:
 class _Rounds:
     """Times all modes of a plan on a card, once or again."""
 
-    def __init__(self, plan: Plan, timer: CudaTimer) -> None:
+    def __init__(self, plan: Plan, timer: CudaTimer, clock: Clock) -> None:
         import torch  # noqa: PLC0415 -- who has a CudaTimer has imported it
 
         self._plan = plan
         self._timer = timer
+        self._clock = clock
         free, _all = torch.cuda.mem_get_info(timer.device)
         cache = cache_bytes(timer.device)
         self._copies = plan.inputs.copies_for(cache, free) if plan.flush else 1
@@ -215,7 +219,9 @@ class _Rounds:
             if not left:
                 return Timing({}, {})
             try:
-                return timed(left, self._timer, mode=mode, budget=self._plan.budget)
+                return timed(
+                    left, self._timer, mode=mode, budget=self._plan.budget, clock=self._clock
+                )
             except CaptureError as error:
                 if self._plan.insists or error.contestant not in left:
                     raise
