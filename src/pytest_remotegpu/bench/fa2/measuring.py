@@ -50,7 +50,7 @@ def measure(asked: Asked, where: host.Host) -> int:
     writer = _Writer(asked, where, runner, folder / document.NAME)
     _say(f"{len(asked.sweep.problems())} problems on {where.device.name}")
     try:
-        with alone.on(where.place):
+        with alone.on(where.place, os.environ):
             run(
                 runner,
                 writer.take,
