@@ -204,8 +204,18 @@ def write(path: Path, measured: Measured, question: Question) -> None:
 
     :raises OSError: where that can't be done; then the old one is still there.
     """
-    text = json.dumps(to_plain(measured, question), indent=1, allow_nan=False)
-    place(path, f"{text}\n".encode("ascii"))
+    lines = ",\n".join(
+        f" {json.dumps(key)}: {_text(value)}" for key, value in to_plain(measured, question).items()
+    )
+    place(path, f"{{\n{lines}\n}}\n".encode("ascii"))
+
+
+def _text(value: Any) -> str:
+    """Write a value; a list of objects with each on a line of its own, which a diff shows."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        rows = ",\n  ".join(json.dumps(each, allow_nan=False) for each in value)
+        return f"[\n  {rows}\n ]"
+    return json.dumps(value, allow_nan=False)
 
 
 def place(path: Path, data: bytes) -> None:

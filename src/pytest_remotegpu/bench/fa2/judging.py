@@ -97,13 +97,15 @@ class Setting:
         return cls(problem.direction, problem.dtype, *sizes)
 
     def __str__(self) -> str:
+        if self == UNKNOWN:
+            return "sizes not said"
         return (
             f"{self.direction}, {self.dtype}, B={self.batch} G={self.groups} h={self.heads} "
             f"Dk={self.width} Dv={self.value_width}"
         )
 
 
-UNKNOWN: Final = Setting(Direction.FORWARD, "dtype not said", 0, 0, 0, 0, 0)
+UNKNOWN: Final = Setting(Direction.FORWARD, "", 0, 0, 0, 0, 0)
 """Of documents that others have written, which do not say it."""
 
 
