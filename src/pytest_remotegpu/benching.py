@@ -130,7 +130,7 @@ def _one(
 
 
 def _say(line: str) -> None:
-    put(1, f"{line}\n".encode(errors="backslashreplace"))
+    put(1, f"{showing.clean(line)}\n".encode(errors="backslashreplace"))
 
 
 class _Sweep(Streams):
@@ -217,14 +217,16 @@ def _told(asked: asking.Asked, folders: Mapping[str, Path], statuses: Mapping[st
     found = []
     rows = [("where", "exit status", "cost", "document")]
     for spec, folder in folders.items():
-        path = folder / document.NAME
-        price = "-"
+        path, price, shown = folder / document.NAME, "-", "none has come back"
         if path.exists():
-            with contextlib.suppress(UsageError):
-                one = document.read(path)
-                found.append(dataclasses.replace(one, name=spec))
+            try:
+                one = dataclasses.replace(document.read(path), name=spec)
+            except UsageError as error:
+                shown = str(error)
+            else:
+                found.append(one)
+                shown = str(path)
                 price = report.cost(one.measured.cost) if one.measured.cost else price
-        shown = str(path) if path.exists() else "none has come back"
         rows.append((spec, str(statuses[spec]), price, shown))
     for line in showing.table(rows):
         _say(line)

@@ -319,11 +319,11 @@ def test_without_parity_a_configuration_stays_as_it_is() -> None:
 
 def test_each_line_that_was_not_understood_is_told() -> None:
     Path("log.txt").write_text(
-        "warm\nS=256 w=64 sliding masked 0.30 ms  fa2 0.20 ms  speedup x1.50\nS=12 w=3 sliding\n"
+        "warm\x1b[2J\nS=256 w=64 sliding masked 0.30 ms  fa2 0.20 ms  speedup x1.50\nS=12 w=3 sliding\n"
     )
     done = bench("judge", "log.txt")
     assert done.returncode == 5
-    assert "log.txt: line 1 was not understood: warm\n" in done.stdout
+    assert "log.txt: line 1 was not understood: warm?[2J\n" in done.stdout
     assert "log.txt: line 3 was not understood: S=12 w=3 sliding\n" in done.stdout
     assert "nothing is recommended: nothing is said of a comparison with float32\n" in done.stdout
 
