@@ -29,7 +29,7 @@ from pytest_remotegpu.bench.fa2 import (
     showing,
 )
 from pytest_remotegpu.bench.fa2.answering import Update
-from pytest_remotegpu.commanding import FAILED, Streams, arguments, put
+from pytest_remotegpu.commanding import FAILED, INTERRUPTED, Streams, arguments, put
 from pytest_remotegpu.config import split_spec
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
@@ -119,6 +119,8 @@ def _one(
         streams.bring()
         streams.close()
     ended = streams.status(status)
+    if status == pytest.ExitCode.INTERRUPTED:
+        ended = INTERRUPTED  # also where the sweep had to be killed
     if not streams.came:
         put(2, b"no document has come back\n")
         return ended or FAILED
