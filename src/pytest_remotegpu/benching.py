@@ -29,7 +29,7 @@ from pytest_remotegpu.bench.fa2 import (
     showing,
 )
 from pytest_remotegpu.bench.fa2.answering import Update
-from pytest_remotegpu.commanding import FAILED, Streams, arguments, put
+from pytest_remotegpu.commanding import FAILED, INTERRUPTED, Streams, arguments, put
 from pytest_remotegpu.config import split_spec
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.gpu import Shape
@@ -119,6 +119,8 @@ def _one(
         streams.bring()
         streams.close()
     ended = streams.status(status)
+    if status == pytest.ExitCode.INTERRUPTED:
+        ended = INTERRUPTED  # also where the sweep had to be killed
     if not streams.came:
         put(2, b"no document has come back\n")
         return ended or FAILED
@@ -130,7 +132,7 @@ def _one(
 
 
 def _say(line: str) -> None:
-    put(1, f"{line}\n".encode(errors="backslashreplace"))
+    put(1, f"{showing.clean(line)}\n".encode(errors="backslashreplace"))
 
 
 class _Sweep(Streams):
@@ -217,14 +219,16 @@ def _told(asked: asking.Asked, folders: Mapping[str, Path], statuses: Mapping[st
     found = []
     rows = [("where", "exit status", "cost", "document")]
     for spec, folder in folders.items():
-        path = folder / document.NAME
-        price = "-"
+        path, price, shown = folder / document.NAME, "-", "none has come back"
         if path.exists():
-            with contextlib.suppress(UsageError):
-                one = document.read(path)
-                found.append(dataclasses.replace(one, name=spec))
+            try:
+                one = dataclasses.replace(document.read(path), name=spec)
+            except UsageError as error:
+                shown = str(error)
+            else:
+                found.append(one)
+                shown = str(path)
                 price = report.cost(one.measured.cost) if one.measured.cost else price
-        shown = str(path) if path.exists() else "none has come back"
         rows.append((spec, str(statuses[spec]), price, shown))
     for line in showing.table(rows):
         _say(line)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -163,18 +164,26 @@ def bench(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     :raises UsageError: for what can't be meant.
     """
     if not getattr(options, "sweeps", False):
-        answer: int = options.answer(options, print)
+        answer: int = options.answer(options, _say)
         return answer
     if not options.remote:
         if alien := _of_sessions(options):
             raise UsageError(f"{alien} is about a far side; name one with --remote=SPEC")
         from pytest_remotegpu.bench.fa2 import commands  # noqa: PLC0415 -- for this command only
 
-        return commands.here(options, print)
+        return commands.here(options, _say)
     told = {spec: _for_session(options, spec) for spec in options.remote}
     from pytest_remotegpu import benching  # noqa: PLC0415 -- needs pytest
 
     return benching.run(options, told, environ)
+
+
+def _say(text: str) -> None:
+    """Print what may have been told by somebody else."""
+    from pytest_remotegpu.bench.fa2.showing import clean  # noqa: PLC0415 -- for this command only
+
+    sys.stdout.write(f"{clean(text)}\n")
+    sys.stdout.flush()
 
 
 def _of_sessions(options: argparse.Namespace) -> str:

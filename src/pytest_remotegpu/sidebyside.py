@@ -21,8 +21,8 @@ __all__ = ["label", "run", "worst"]
 
 ORDER: Final = (INTERRUPTED, UNREAD, FAILED, USAGE, 1, 5)
 """Exit statuses, the one that says most first; others come before them all, 0 last."""
-PATIENCE: Final = 20.0
-"""Seconds that a command has to end in when it was told to."""
+PATIENCE: Final = 60.0
+"""Seconds that each command has to end in when it was told to: it may have machines to let go."""
 
 
 def label(name: str) -> str:

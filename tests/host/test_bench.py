@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import os
 import re
 import signal
 import subprocess
@@ -130,7 +132,9 @@ def test_two_far_sides_are_shown_beside_each_other() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_ends_the_command_ends_all_sweeps(number: signal.Signals) -> None:
     """Each hears of it once, and no process of theirs is left."""
+    seed = os.getpid() * 100 + number
     words = ["--set=rounds=100000", "--set=lengths=512", "--set=columns=masked", "--out=all"]
+    words.append(f"--set=seed={seed}")
     process = subprocess.Popen(
         line("fa2", CPU, f"--remote={PRETENDS}", *HERE, *words),
         stdout=subprocess.PIPE,
@@ -144,26 +148,22 @@ def test_what_ends_the_command_ends_all_sweeps(number: signal.Signals) -> None:
         assert told, begun
         if " problems on " in told:
             begun.add(told.partition("]")[0])
-    sweeps = running()
-    assert len(sweeps) == 2
+    assert len(running(seed)) == 2
     process.send_signal(number)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 130, err
     assert len(re.findall(r"^\S.* +130 ", out, re.MULTILINE)) == 2, out
-    assert until(lambda: not running(), 20)
+    assert until(lambda: not running(seed), 20)
 
 
-def running() -> list[str]:
-    """List the processes of this test's sweeps."""
-    here = str(Path.cwd())
+def running(seed: int) -> list[str]:
+    """List the processes that measure a sweep of this seed."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"pytest_remotegpu.bench.fa2" in words and str((folder / "cwd").readlink()) == here:
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes()
+            if b"pytest_remotegpu.bench.fa2\0" in words and f'"seed": {seed}'.encode() in words:
                 found.append(folder.name)
-        except OSError:
-            continue
     return found
 
 
@@ -319,11 +319,12 @@ def test_without_parity_a_configuration_stays_as_it_is() -> None:
 
 def test_each_line_that_was_not_understood_is_told() -> None:
     Path("log.txt").write_text(
-        "warm\nS=256 w=64 sliding masked 0.30 ms  fa2 0.20 ms  speedup x1.50\nS=12 w=3 sliding\n"
+        "warm\x1b[2J\nS=256 w=64 sliding masked 0.30 ms  fa2 0.20 ms  speedup x1.50\n"
+        "S=12 w=3 sliding\n"
     )
     done = bench("judge", "log.txt")
     assert done.returncode == 5
-    assert "log.txt: line 1 was not understood: warm\n" in done.stdout
+    assert "log.txt: line 1 was not understood: warm?[2J\n" in done.stdout
     assert "log.txt: line 3 was not understood: S=12 w=3 sliding\n" in done.stdout
     assert "nothing is recommended: nothing is said of a comparison with float32\n" in done.stdout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 from typing import Any, Final
@@ -46,12 +47,8 @@ def draw(measured: Measured, question: Question) -> bytes | None:
 
 
 def available() -> bool:
-    """Say whether pictures can be drawn."""
-    try:
-        import matplotlib.figure  # noqa: F401, PLC0415 -- an extra
-    except ImportError:
-        return False
-    return True
+    """Say whether pictures can be drawn; nothing is imported for that, which may take a while."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def _one(axis: Any, chart: Chart, regime: Regime, margin: float) -> None:

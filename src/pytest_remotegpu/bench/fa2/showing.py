@@ -13,7 +13,7 @@ from pytest_remotegpu.bench.fa2.judging import Judgement
 from pytest_remotegpu.bench.fa2.measured import Measured
 from pytest_remotegpu.bench.fa2.rows import Branch, Regime
 
-__all__ = ["decided", "maps", "table"]
+__all__ = ["clean", "decided", "maps", "table"]
 
 
 def table(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> Iterator[str]:
@@ -25,6 +25,15 @@ def table(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield gap.join(text.ljust(n) for text, n in zip(row, widths, strict=True)).rstrip()
+
+
+def clean(text: str) -> str:
+    r"""Give a text in which nothing moves a cursor: some of it was told by a far side.
+
+    >>> clean("a\x1b[2Jb\tc\n")
+    'a?[2Jb\tc\n'
+    """
+    return "".join(one if one.isprintable() or one in "\t\n" else "?" for one in text)
 
 
 def maps(measured: Measured, judgement: Judgement) -> Iterator[str]:
