@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -17,6 +17,7 @@ SIZES = st.integers(1, 14)
 
 
 @given(SIZES, SIZES, st.none() | SIZES, st.sampled_from(Corner))
+@settings(deadline=None)
 def test_a_causal_mask_is_that_of_its_corner(
     queries: int, keys: int, window: int | None, corner: Corner
 ) -> None:
@@ -29,6 +30,7 @@ def test_a_causal_mask_is_that_of_its_corner(
 
 
 @given(SIZES, SIZES)
+@settings(deadline=None)
 def test_with_as_many_queries_as_keys_the_corners_are_one(tokens: int, window: int) -> None:
     one, other = (masks.banded(tokens, tokens, window, corner=corner) for corner in Corner)
     assert torch.equal(one, other)
@@ -49,6 +51,7 @@ def test_torch_starts_at_the_top_left() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 20))
+@settings(deadline=None)
 def test_a_compressed_token_is_seen_once_its_block_has_ended(
     length: int, block: int, stride: int
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.fa2.faketimer import Price, Timer, column
@@ -326,6 +326,7 @@ def tables(found: Sequence[Row], branch: Branch, regime: Regime) -> Map:
 
 
 @given(STARTS, STARTS, st.sampled_from([1.1, 1.2, 1.5]))
+@settings(deadline=None)
 def test_adaptive_finds_what_the_grid_finds(
     eager: list[int], device: list[int], margin: float
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_remotegpu.bench.fa2 import checks, columns, sweep
@@ -216,6 +216,7 @@ def test_words_that_can_not_be_meant(words: list[str], said: str) -> None:
     st.integers(1, 9),
     st.sampled_from([8, 64, 128, 256]),
 )
+@settings(deadline=None)
 def test_what_was_written_is_read_again(
     lengths: list[int], dtypes: list[str], heads: int, width: int
 ) -> None:
