@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pytest_remotegpu.bench import alone
 from pytest_remotegpu.bench.estimates import ratio
-from pytest_remotegpu.bench.fa2 import answering, asking, document, host
+from pytest_remotegpu.bench.fa2 import answering, asking, document, host, kernels
 from pytest_remotegpu.bench.fa2.asking import Asked
 from pytest_remotegpu.bench.fa2.measured import Measured
 from pytest_remotegpu.bench.fa2.rows import FA2, MASKED, Branch, Parity, Problem, Row
@@ -25,9 +25,11 @@ from pytest_remotegpu.bench.fa2.run import Runner, in_words, run
 from pytest_remotegpu.bench.lines import Compressed, Sliding
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["INTERRUPTED", "USAGE", "measure"]
+__all__ = ["INTERRUPTED", "USAGE", "line", "measure", "plain", "status"]
 
 FINE, DIFFERS, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 5, 130
+SOME: Final = 3
+"""Problems that a note names."""
 PAUSE: Final = 20.0
 """Seconds between two writings of a document that is not complete."""
 
@@ -68,10 +70,11 @@ def measure(asked: Asked, where: host.Host) -> int:
         past, more = asked.history, {"commit": answering.commit(Path.cwd(), os.environ)}
         question = asked.question
         return answering.settle(folder, question, _print, update=update, more=more, past_file=past)
-    return _status(writer.measured(complete=True))
+    return status(writer.measured(complete=True))
 
 
-def _status(found: Measured) -> int:
+def status(found: Measured) -> int:
+    """Give the exit status: 0, 1 where parity failed, 5 where nothing that was measured counts."""
     parity, why = found.parity()
     if why:
         _say(why)
@@ -132,6 +135,7 @@ class _Writer:
     def measured(self, *, complete: bool) -> Measured:
         """Give all of it as a value."""
         notes = [] if self.where.device.is_card else [host.NO_CARD]
+        notes += plain(self.rows)
         return Measured(
             self.where.told(),
             tuple(self.rows),
@@ -155,6 +159,21 @@ class _Writer:
         except OSError as error:
             raise UsageError(f"{self.path} can't be written: {error.strerror or error}") from error
         self._written = self.clock()
+
+
+def plain(rows: Sequence[Row]) -> list[str]:
+    """Say where the reference was torch's plain computation, beside which all else looks good."""
+    found = {
+        in_words(row.problem): None
+        for row in rows
+        if row.column == MASKED
+        and row.kernels
+        and kernels.family(row.kernels, row.problem.direction) == "math"
+    }
+    if not found:
+        return []
+    some = ", ".join(list(found)[:SOME]) + (", ..." if len(found) > SOME else "")
+    return [f"{MASKED} was torch's plain computation, its slowest way, at {some}"]
 
 
 def line(problem: Problem, masked: float, fa2: float, faster: float) -> str:
