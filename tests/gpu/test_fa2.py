@@ -18,6 +18,7 @@ from pytest_remotegpu.bench.fa2 import (
     host,
     kernels,
     masks,
+    packed,
     parity,
     sweep,
     tensors,
@@ -115,6 +116,19 @@ def test_flash_attention_starts_at_the_bottom_right(window: int | None, here: ho
         apart[corner] = float((found.float() - right).abs().max())
     assert apart[Corner.BOTTOM_RIGHT] < 5e-3
     assert apart[Corner.TOP_LEFT] > 0.1
+
+
+def test_a_gathered_gradient_is_summed_in_float32(here: host.Host) -> None:
+    """In float16, as atomic additions on a card would have it, 2048 and a half is 2048."""
+    import torch  # noqa: PLC0415 -- there, as `here` says
+
+    kind = here.device.kind
+    rows = torch.zeros(1, 1, dtype=torch.float16, device=kind, requires_grad=True)
+    picked = torch.zeros(4097, dtype=torch.long, device=kind)
+    incoming = torch.full((4097, 1), 0.5, dtype=torch.float16, device=kind)
+    incoming[0] = 2048.0
+    (found,) = torch.autograd.grad(packed.gather(rows, picked), rows, incoming)
+    assert float(found) == 2048 + 4096 * 0.5
 
 
 # what ran
