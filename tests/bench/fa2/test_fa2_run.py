@@ -259,6 +259,30 @@ def test_a_cpu_gets_a_stand_in_beside_the_columns() -> None:
         Runner(replace(SMALL, further={"mine": "mine:way"}), Timer(even), CPU)
 
 
+def test_no_forward_pass_is_in_a_round_of_gradients() -> None:
+    """Each copy of the inputs needs one, which must have run before its turn comes."""
+    passes: dict[Mode, set[int]] = {}
+
+    def price(_name: str, _problem: Problem, mode: Mode) -> float:
+        timer = one.timer
+        assert isinstance(timer, Timer)
+        passes.setdefault(mode, set()).add(len(timer.called))
+        return 1.0
+
+    sweep = replace(
+        SMALL, branches=(Branch.SLIDING,), lengths=(16,), directions=(Direction.BACKWARD,)
+    )
+    one = runner(sweep, price, cache=2**15)
+    (problem,) = sweep.problems()
+    assert calls.copies(problem, one.cache) > sweep.warmup + sweep.rounds
+    found = rows(one)
+    assert all(row.times for row in found)
+    assert {mode: len(counts) for mode, counts in passes.items()} == {
+        Mode.EAGER: 1,
+        Mode.GRAPH: 1,
+    }
+
+
 # a card that is held back
 
 

@@ -1,10 +1,10 @@
 """What is timed: a column's call on prepared inputs, forward, or backward alone.
 
-Backward alone is timed on a graph that is kept: the forward pass has run before, and each call
-computes the gradients of query, key and value anew and drops them. Nothing of the forward pass is
-in it, and nothing has to be subtracted. Autograd runs a gradient on the stream that its forward
-pass ran on, so each stream gets a graph of its own: what captures a call runs it before on the
-stream of the capture.
+Backward alone is timed on a graph that is kept: the first call runs the forward pass, and each one
+computes the gradients of query, key and value anew and drops them. So from the second call on there
+is nothing of the forward pass in it, and nothing has to be subtracted. Autograd runs a gradient on
+the stream that its forward pass ran on, so each stream gets a graph of its own: what captures a
+call runs it before on the stream of the capture.
 """
 
 from __future__ import annotations

@@ -177,8 +177,9 @@ class Runner:
         raised: list[BaseException] = []
         made = [calls.Watched(calls.of(problem, way, one), raised) for one in inputs]
         call = Rotating(made)
+        for one in made:
+            one()  # with gradients, its forward pass runs here and in no round
         if first and self.look is not None:
-            made[0]()
             known.kernels = self.look(made[0])
             known.why = kernels.missing(known.kernels, column.kernels, problem.direction)
         return _Ready(column, call, known.compared, known.kernels, raised)
