@@ -44,14 +44,12 @@ def asked(api: Api, environ: Mapping[str, str], _: Path) -> int:
 def react(api: Api, environ: Mapping[str, str], _: Path) -> int:
     """React to the comment as REACTION says, and write REPLY into ours, where there is one."""
     reaction, reply = environ.get("REACTION", ""), environ.get("REPLY", "")
-    login = _login(environ)
-    status = FINE
+    if reaction:
+        _try_react(api, environ, reaction)
     if reply:
         part = comments.Part(runner.order(environ), wording.refusal(reply))
-        comments.put(api, _number(environ, "NUMBER"), comments.NOTE, part, login)
-    if reaction in reactions.OURS:
-        status = _try_react(api, environ, reaction)
-    return status
+        comments.put(api, _number(environ, "NUMBER"), comments.NOTE, part, _login(environ))
+    return FINE
 
 
 def answer(api: Api, environ: Mapping[str, str], file: Path) -> int:
@@ -144,13 +142,12 @@ def _offered(
     return done.state, done.number, ""
 
 
-def _try_react(api: Api, environ: Mapping[str, str], reaction: str) -> int:
+def _try_react(api: Api, environ: Mapping[str, str], reaction: str) -> None:
     """React; the comment may be gone, and that changes nothing that was said."""
     try:
         reactions.react(api, _number(environ, "COMMENT"), reaction, _login(environ))
     except RemoteGpuError as error:
         print(runner.annotation("warning", f"no reaction: {error}"))
-    return FINE
 
 
 def _job(environ: Mapping[str, str]) -> wording.Job:

@@ -251,7 +251,7 @@ def _opened(api: Api, place: Place, text: Text, login: str) -> tuple[str, int]:
 
 def _judged(error: ApiError, branch: str) -> ApiError:
     """Give an error back after which a pull request may be there all the same; raise others."""
-    if error.status == FORBIDDEN:
+    if error.status == FORBIDDEN and "rate limit" not in error.what:
         raise ProposalError(
             f"{error}; the setting of the repository (Actions, General) that allows GitHub Actions"
             f" to create pull requests may be off. The change is on {branch}"

@@ -18,6 +18,8 @@ def react(api: Api, comment: int, content: str, login: str) -> None:
     :param content: one of :data:`OURS`. :param login: whose reactions are ours.
     :raises ApiError: where it may look otherwise.
     """
+    if content not in OURS:
+        raise ValueError(f"{content!r} is none of {OURS}")
     path = f"issues/comments/{comment}/reactions"
     api.make(path, {"content": content}, again=True)  # a second one of the same kind is the first
     for each in list(api.list(path)):
