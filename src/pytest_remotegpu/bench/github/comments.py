@@ -58,14 +58,8 @@ def put(
     for tried in range(1, ROUNDS + 1):
         ours = _find(api, number, login)
         there = _merged(ours)
-        if name in there and there[name].order > part.order:
-            return ""
-        kept = {
-            key: old
-            for key, old in there.items()
-            if key != name and not (key in drop and old.order <= part.order)
-        }
-        body = _write({**kept, name: part})
+        late = name in there and there[name].order > part.order
+        body = _write(there if late else _with(there, name, part, drop))
         if not ours:
             if trouble:
                 api.pause(tried - 1)
@@ -73,7 +67,7 @@ def put(
             continue
         first, *further = ours
         if first["body"] == body and not further:
-            return str(first.get("html_url") or "")
+            return "" if late else str(first.get("html_url") or "")
         _tidy(api, first, body, further)
     raise trouble or ApiError(
         f"the comment of pull request {number} is changed by others again and again"
@@ -107,6 +101,13 @@ def _merged(comments: list[dict[str, Any]]) -> dict[str, Part]:
             if found["name"] not in parts or parts[found["name"]].order < part.order:
                 parts[found["name"]] = part
     return parts
+
+
+def _with(
+    there: Mapping[str, Part], name: str, part: Part, drop: tuple[str, ...]
+) -> dict[str, Part]:
+    kept = {key: old for key, old in there.items() if key not in drop or old.order > part.order}
+    return {**kept, name: part}
 
 
 def _write(parts: Mapping[str, Part]) -> str:
