@@ -6,13 +6,14 @@ import base64
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from hub.state import BOT, OWNER, Refused, Repository, user
 
 Query = dict[str, str]
 Told = dict[str, Any]
 Route = Callable[..., Any]
+F = TypeVar("F", bound=Route)
 ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
 
 
@@ -23,10 +24,10 @@ class Listed:
     rows: list[Told]
 
 
-def route(method: str, path: str) -> Callable[[Route], Route]:
+def route(method: str, path: str) -> Callable[[F], F]:
     """Have a function answer a method and path."""
 
-    def mark(function: Route) -> Route:
+    def mark(function: F) -> F:
         ROUTES.append((method, re.compile(path), function))
         return function
 

@@ -1,4 +1,4 @@
-"""New thresholds as a pull request: when there is one, what it changes, and that there is but one.
+"""New thresholds as a pull request: when there is one, what it changes, that it is the only one."""
 
 from __future__ import annotations
 
