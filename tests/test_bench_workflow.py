@@ -119,11 +119,12 @@ def test_each_queue_is_of_one_pull_request_and_card() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="the job runs on Linux")
 def test_the_command_takes_the_place_of_the_shell(tmp_path: Path) -> None:
     (script,) = [each for each in workflows.scripts(JOBS["bench"]) if "bench fa2" in each]
-    told = {"CARD": "$(touch owned)", "MARGIN": "1.2; `touch owned`"}
+    told = {"CARD": "$(touch owned)", "MARGIN": "1.2; `touch owned`", "MAX_COST": "$2"}
     pid, arguments = workflows.run(script, "remotegpu", tmp_path, told)
     assert pid
     remote, margin = "--remote=modal:$(touch owned)", "--margin=1.2; `touch owned`"
-    assert arguments == ["bench", "fa2", remote, margin, "--out", "/temp/fa2"]
+    more = ["--remote-max-cost=$2", "--remote-ephemeral"]
+    assert arguments == ["bench", "fa2", remote, margin, "--out", "/temp/fa2", *more]
     assert not (tmp_path / "owned").exists()
 
 

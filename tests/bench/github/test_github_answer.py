@@ -233,6 +233,7 @@ CARD = document()["device_info"]
         ({"device_info": {**CARD, "device_name": "NVIDIA H200"}}, "another card than the A100"),
         ({"device_info": {**CARD, "device_name": ""}}, "another card than the A100"),
         ({"complete": False}, "was cut off"),
+        ({"parity_passed": False, "trouble": "@b"}, "- <code>&#64;b</code>"),
         ({"question": {"margin": 1.1}}, "a margin of 1.1, and 1.2 was asked for"),
     ],
 )

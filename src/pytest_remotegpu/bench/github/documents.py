@@ -63,6 +63,7 @@ class Measured:
     :ivar times: all rows. :ivar when: as the document has it.
     :ivar margin: that it was judged by; ``None`` where it does not say.
     :ivar complete: whether it was measured to the end.
+    :ivar trouble: why it recommends nothing, in its own words.
     """
 
     device: str
@@ -74,6 +75,7 @@ class Measured:
     when: str
     margin: float | None = None
     complete: bool = True
+    trouble: str = ""
 
 
 def read(path: Path) -> Measured:
@@ -119,6 +121,7 @@ def _measured(data: Mapping[str, Any]) -> Measured:
         when=_taken(data, "timestamp", str, ""),
         margin=None if margin is None else _number(margin, "margin"),
         complete=_taken(data, "complete", bool, True),
+        trouble=_taken(data, "trouble", str, ""),
     )
 
 

@@ -59,6 +59,7 @@ def report(job: Job, measured: Measured, faults: Sequence[str], proposal: str = 
     if faults:
         lines += ["**No thresholds**, for these reasons:", ""]
         lines += [f"- {fault}" for fault in faults]
+        lines += [f"- {code(measured.trouble)}"] if measured.trouble else []
         lines += [""]
     else:
         lines += [*_thresholds(measured), ""]
