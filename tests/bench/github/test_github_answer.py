@@ -287,6 +287,35 @@ def test_nothing_measured_for_one_key_is_no_data(jobs: Any, hub: Hub, results: R
     assert "(`fa2_min_len_cmp`) | **no data** |  |" in ours(hub)[0]
 
 
+def answer(key: str, first: Any, last: Any, **more: Any) -> dict[str, Any]:
+    """Make what a document says of a key beside its number."""
+    both = {
+        name: {"answer": said[0], "value": said[1], "why": "x"}
+        for name, said in (("first", first), ("last", last))
+    }
+    asked = {"margin": 1.2, "regime": "eager", "reference": "masked"}
+    return {"key": key, **asked, **both, **more}
+
+
+def test_document_that_says_more_is_told_in_its_words(jobs: Any, results: Results) -> None:
+    win, cmp = "fa2_min_len_win", "fa2_min_len_cmp"
+    thresholds = [
+        answer(win, ("always", 256), ("from", 1024)),
+        answer(win, ("never", None), ("never", None), margin=1.5),
+        answer(win, ("never", None), ("never", None), regime="device"),
+        answer(cmp, ("never", None), ("never", None)),
+        answer("@everyone", ("from", "<b>"), ("evil", 1)),
+        "odd",
+    ]
+    question = {"margin": 1.2, "regime": "eager", "reference": "masked"}
+    more = {"format": "pytest-remotegpu/fa2", "version": 1, "question": question}
+    said = jobs.run("answer", file=results(thresholds=thresholds, **more), **ASKED)
+    assert said.status == 0, said.log
+    assert "(`fa2_min_len_win`) | **always (measured from 256) to from 1024** | 1024 |" in said.page
+    assert "(`fa2_min_len_cmp`) | **never** | 999999 |" in said.page
+    assert "everyone" not in said.page
+
+
 EVIL = "<img src=x> @everyone #1 [a](http://evil) | `x` --> <!-- remotegpu-bench:end A100 -->\n# A"
 
 

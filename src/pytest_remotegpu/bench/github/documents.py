@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu import gpu
 from pytest_remotegpu.bench.configs import KEYS
 from pytest_remotegpu.bench.github.asking import shown
-from pytest_remotegpu.bench.thresholds import NEVER, OFF
+from pytest_remotegpu.bench.thresholds import NEVER, OFF, Answer
 from pytest_remotegpu.errors import RemoteGpuError
 
 __all__ = ["DocumentError", "Measured", "Time", "find_faults", "read", "verdict"]
@@ -64,6 +64,8 @@ class Measured:
     :ivar margin: that it was judged by; ``None`` where it does not say.
     :ivar complete: whether it was measured to the end.
     :ivar trouble: why it recommends nothing, in its own words.
+    :ivar verdicts: by key, in words of ours; keys of which a document says no more than a number
+        are left out.
     """
 
     device: str
@@ -76,6 +78,7 @@ class Measured:
     margin: float | None = None
     complete: bool = True
     trouble: str = ""
+    verdicts: Mapping[str, str] = field(default_factory=dict)
 
 
 def read(path: Path) -> Measured:
@@ -108,7 +111,8 @@ def read(path: Path) -> Measured:
 def _measured(data: Mapping[str, Any]) -> Measured:
     device = _taken(data, "device_info", dict)
     recommended = _taken(data, "recommendation", dict)
-    margin = _taken(data, "question", dict, {}).get("margin")
+    question = _taken(data, "question", dict, {})
+    margin = question.get("margin")
     return Measured(
         device=_taken(device, "device_name", str, ""),
         versions={
@@ -122,6 +126,7 @@ def _measured(data: Mapping[str, Any]) -> Measured:
         margin=None if margin is None else _number(margin, "margin"),
         complete=_taken(data, "complete", bool, True),
         trouble=_taken(data, "trouble", str, ""),
+        verdicts=_verdicts(_taken(data, "thresholds", list, []), question),
     )
 
 
@@ -177,6 +182,33 @@ def _time(row: Any) -> Time:
         fa2_ms=_number(row.get("fa2_ms"), "fa2_ms"),
         speedup=_number(row.get("speedup"), "speedup"),
     )
+
+
+def _verdicts(answers: list[Any], question: Mapping[str, Any]) -> dict[str, str]:
+    """Say what the repetitions of a measurement have answered to the question that was asked."""
+    asked = {key: question.get(key) for key in ("margin", "regime", "reference")}
+    found = {}
+    for each in answers:
+        if isinstance(each, dict) and asked.items() <= each.items():
+            words = [_answer(each.get(name)) for name in ("first", "last")]
+            if all(words):
+                found[str(each.get("key"))] = " to ".join(dict.fromkeys(words))
+    return found
+
+
+def _answer(said: Any) -> str:
+    """Say an answer in words of ours; nothing where it is none."""
+    if not isinstance(said, dict):
+        return ""
+    answer, value = said.get("answer"), said.get("value")
+    number = value if type(value) is int and 0 < value <= MOST else None
+    known: dict[str, str] = {
+        Answer.NEVER: "never",
+        Answer.NO_DATA: "no data",
+        Answer.FROM: f"from {number}" if number else "",
+        Answer.ALWAYS: f"always (measured from {number})" if number else "",
+    }
+    return known.get(answer, "") if isinstance(answer, str) else ""
 
 
 def find_faults(measured: Measured, card: str, margin: str) -> list[str]:

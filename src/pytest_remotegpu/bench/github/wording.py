@@ -112,7 +112,8 @@ def _thresholds(measured: Measured) -> Iterator[str]:
         if value is None and key == SELECTION:
             continue
         number = "" if value is None else str(value)
-        yield f"| {NAMES[key]} (`{key}`) | **{verdict(value)}** | {number} |"
+        said = measured.verdicts.get(key) or verdict(value)
+        yield f"| {NAMES[key]} (`{key}`) | **{said}** | {number} |"
 
 
 def _details(job: Job, measured: Measured) -> Iterator[str]:
