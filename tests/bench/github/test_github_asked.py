@@ -87,6 +87,7 @@ HOSTILE = [
     "/benchmark",
     "/benchmark T4",
     "/benchmark A100 " + "x" * 65_000,
+    "/benchmark" + " " * 400 + "A100",
     "/benchmark " + "@everyone " * 6_000,
 ]
 
