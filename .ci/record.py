@@ -1,8 +1,8 @@
 """Record a session in a terminal as an animated SVG, which the README shows.
 
 The session is real: `pytest --remote=local:cpu` on the quickstart, in a pseudo terminal, with its
-own times, but that a long wait is cut short. What it prints goes through a terminal emulator (pyte),
-and each state of the screen becomes a frame. A reader who wants no motion sees the last one.
+own times, but that a long wait is cut short. What it prints goes through an emulator of terminals
+(pyte), and each state of the screen becomes a frame. Who wants no motion sees the last one.
 
 Usage: python .ci/record.py [FILE]
 
