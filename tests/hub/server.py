@@ -84,7 +84,6 @@ class Handler(BaseHTTPRequestHandler):
         query = dict(urllib.parse.parse_qsl(parts.query, strict_parsing=bool(parts.query)))
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         what = f"{self.command} {path}"
-        self.meet(what)
         with self.hub.lock:
             self.hub.asked.append(what)
             fault = self.hub.fault_for(what)
@@ -94,6 +93,7 @@ class Handler(BaseHTTPRequestHandler):
                 status, headers, said = self.do(what, path, query, body)
                 if fault:
                     status, headers, said = fault.status, dict(fault.headers), fault.body
+        self.meet(what)
         if not status:
             self.close_connection = True
             return
@@ -106,7 +106,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = answer  # noqa: N815 -- http.server's names
 
     def meet(self, what: str) -> None:
-        """Wait for the others, where some are to come at once."""
+        """Wait with the answer for the others, where all are to have seen the same."""
         meeting = self.hub.meeting
         if meeting and re.fullmatch(meeting[0], what) and not meeting[1].broken:
             meeting[1].wait(30)

@@ -316,6 +316,22 @@ def test_document_that_says_more_is_told_in_its_words(jobs: Any, results: Result
     assert "everyone" not in said.page
 
 
+@pytest.mark.parametrize(
+    ("last", "number"),
+    [(("from", 8192), 8193), (("always", 8192), 8193), (("never", None), 999999), (None, 999999)],
+)
+def test_length_that_stands_for_off_is_no_threshold(
+    jobs: Any, results: Results, last: Any, number: int
+) -> None:
+    win = "fa2_min_len_win"
+    thresholds = [answer(win, ("from", 4096), last)] if last else []
+    question = {"margin": 1.2, "regime": "eager", "reference": "masked"}
+    more = {"question": question, "thresholds": thresholds, "recommendation": {win: 8192}}
+    said = jobs.run("answer", file=results(**more), **ASKED)
+    assert said.status == 0, said.log
+    assert re.findall(rf"\(`{win}`\) .* \| (\d+) \|", said.page) == [str(number)]
+
+
 EVIL = "<img src=x> @everyone #1 [a](http://evil) | `x` --> <!-- remotegpu-bench:end A100 -->\n# A"
 
 

@@ -113,6 +113,7 @@ def _measured(data: Mapping[str, Any]) -> Measured:
     recommended = _taken(data, "recommendation", dict)
     question = _taken(data, "question", dict, {})
     margin = question.get("margin")
+    verdicts = _verdicts(_taken(data, "thresholds", list, []), question)
     return Measured(
         device=_taken(device, "device_name", str, ""),
         versions={
@@ -120,13 +121,15 @@ def _measured(data: Mapping[str, Any]) -> Measured:
         },
         cuda=_taken(device, "cuda_available", bool),
         parity=_taken(data, "parity_passed", bool),
-        thresholds={key: _threshold(recommended, key) for key in (*KEYS, SELECTION)},
+        thresholds={
+            key: _threshold(recommended, key, verdicts.get(key, "")) for key in (*KEYS, SELECTION)
+        },
         times=tuple(_time(row) for row in _taken(data, "results", list)),
         when=_taken(data, "timestamp", str, ""),
         margin=None if margin is None else _number(margin, "margin"),
         complete=_taken(data, "complete", bool, True),
         trouble=_taken(data, "trouble", str, ""),
-        verdicts=_verdicts(_taken(data, "thresholds", list, []), question),
+        verdicts=verdicts,
     )
 
 
@@ -157,7 +160,14 @@ def _number(value: Any, key: str) -> float:
         return math.inf
 
 
-def _threshold(data: Mapping[str, Any], key: str) -> int | None:
+def _threshold(data: Mapping[str, Any], key: str, said: str) -> int | None:
+    """Read what is recommended for a key.
+
+    A length that configurations take for "off" becomes the next one where the document says that
+    it was measured: on the safe side, by one token.
+
+    :param said: the document's verdict, in words; empty where it has a number only.
+    """
     value = data.get(key)
     if value is None:
         return None
@@ -165,7 +175,10 @@ def _threshold(data: Mapping[str, Any], key: str) -> int | None:
         raise DocumentError(
             f"{key} of the recommendation is {shown(repr(value))}, and a length is wanted"
         )
-    return NEVER if value in OFF else value
+    if value not in OFF:
+        return value
+    measured = value > 0 and said.rpartition(" to ")[2].startswith(("from ", "always "))
+    return value + 1 if measured and value != NEVER else NEVER
 
 
 def _time(row: Any) -> Time:

@@ -95,7 +95,9 @@ def propose(
         raise ProposalError(f"there is no branch {place.base!r}")
     content = _content(api, place.path, tip)
     before, after = _edited(place.path, content, thresholds)
-    news = {k: v for k, v in thresholds.items() if not same_verdict(before.get(k), v)}
+    news = after != content and any(
+        not same_verdict(before.get(key), value) for key, value in thresholds.items()
+    )
     open_one = _open_one(api, place, login)
     if not news:
         if open_one is None:
