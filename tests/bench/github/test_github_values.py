@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -198,3 +200,14 @@ def test_answer_that_never_ends_is_an_error(api: Api, hub: Hub, clock: Clock) ->
     with pytest.raises(ApiError, match="longer than 10485760 bytes"):
         api.get("pulls/7")
     assert clock.waits == [1, 2, 4]
+
+
+def test_jobs_with_rights_need_the_standard_library_only() -> None:
+    script = "import sys, pytest_remotegpu.bench.github.__main__; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "urllib" in loaded
+    unwanted = {"cloudpickle", "modal", "msgspec", "numpy", "pluggy", "pynvml", "pytest", "torch"}
+    assert loaded & (unwanted | {"_pytest", "packaging", "ruamel", "tomlkit"}) == set()
