@@ -101,6 +101,16 @@ def test_cards_to_ask_for_are_known_and_new_enough() -> None:
     assert [each for each in found if each is None or each.capability < 8] == []
 
 
+def test_cap_lets_each_card_run_as_long_as_the_limit_does() -> None:
+    (cap,) = re.findall(r"GPU_BENCH_MAX_COST \|\| '(\d+)'", TEXT)
+    (limit,) = re.findall(r"--remote-run-timeout=(\d+)", TEXT)
+    (cards,) = re.findall(r"^  CARDS: (.*)$", TEXT, re.MULTILINE)
+    rates = [found.usd_per_second for name in cards.split() if (found := table.find(name))]
+    assert [rate for rate in rates if rate is None] == []
+    most = max(rate for rate in rates if rate is not None) * int(limit)
+    assert 1.2 * most < float(cap)  # CPU cores and memory come on top
+
+
 def test_outputs_are_those_that_are_written() -> None:
     written = Decision(False, "").outputs().keys()
     assert set(re.findall(r"steps\.judge\.outputs\.(\w+)", TEXT)) == written
@@ -123,7 +133,7 @@ def test_the_command_takes_the_place_of_the_shell(tmp_path: Path) -> None:
     pid, arguments = workflows.run(script, "remotegpu", tmp_path, told)
     assert pid
     remote, margin = "--remote=modal:$(touch owned)", "--margin=1.2; `touch owned`"
-    more = ["--remote-max-cost=$2", "--remote-ephemeral"]
+    more = ["--remote-max-cost=$2", "--remote-run-timeout=1800", "--remote-ephemeral"]
     assert arguments == ["bench", "fa2", remote, margin, "--out", "/temp/fa2", *more]
     assert not (tmp_path / "owned").exists()
 
