@@ -270,6 +270,8 @@ def _open_api(environ: Mapping[str, str]) -> Api:
         raise RefusedError(f"GITHUB_API_URL is {url!r}; https is wanted")
     if not token:
         raise RefusedError("GITHUB_TOKEN is empty; pass the job's own token")
+    if not (token.isascii() and token.isprintable() and " " not in token):  # urllib would quote it
+        raise RefusedError("GITHUB_TOKEN has a space, a line end or worse in it; pass it alone")
     return Api(url, environ.get("GITHUB_REPOSITORY", ""), token)
 
 

@@ -6,36 +6,23 @@ Knows the file as text.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import workflows
 from pytest_remotegpu.backends.modal import table
 
-ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / ".github" / "workflows" / "gpu-tests.yml").read_text(encoding="utf-8")
+TEXT = workflows.read("gpu-tests.yml")
 SHA = "${{ needs.gate.outputs.sha }}"
-
-
-def split(text: str) -> dict[str, str]:
-    """Split the workflow into its jobs, without comments."""
-    _, _, jobs = re.sub(r"(^|\s)#.*", "", text).partition("\njobs:\n")
-    parts = re.split(r"^  (\w+):$", jobs, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-JOBS = split(TEXT)
+JOBS = workflows.split(TEXT)
 
 
 def scripts(job: str) -> list[str]:
     """Return what a job has shells run."""
-    one = re.findall(r"^ +(?:- )?run: (?!\|)(.+)$", JOBS[job], re.MULTILINE)
-    blocks = re.findall(r"^( +)run: \|\n((?:\1 +.*\n)+)", JOBS[job], re.MULTILINE)
-    return one + [block for _, block in blocks]
+    return workflows.scripts(JOBS[job])
 
 
 def test_jobs_are_the_ones_that_are_looked_at_here() -> None:
@@ -52,8 +39,7 @@ def test_jobs_are_the_ones_that_are_looked_at_here() -> None:
     ],
 )
 def test_each_job_may_what_it_needs(job: str, permissions: dict[str, str]) -> None:
-    (block,) = re.findall(r"^    permissions:\n((?:      .*\n)+)", JOBS[job], re.MULTILINE)
-    assert dict(re.findall(r"([\w-]+): (\w+)", block)) == permissions
+    assert workflows.permissions(JOBS[job]) == permissions
 
 
 @pytest.mark.parametrize("job", ["disarm", "gate"])
@@ -123,29 +109,15 @@ def test_pytest_takes_the_place_of_the_shell(
     tmp_path: Path, markers: str, keywords: str, selection: list[str]
 ) -> None:
     (script,) = [each for each in scripts("gpu") if "pytest" in each]
-    (tmp_path / "script.sh").write_text(script, encoding="utf-8")
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "$$"\nprintf "%s\\n" "$@"\n', encoding="utf-8")
-    python.chmod(0o755)
     told = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "RUNNER_TEMP": "/temp",
         "TESTS": "tests/of mine",
         "GPU": "T4",
         "MARKERS": markers,
         "KEYWORDS": keywords,
         "MAX_COST": "1",
     }
-    with subprocess.Popen(
-        ["/usr/bin/env", "bash", "-e", "script.sh"],
-        cwd=tmp_path,
-        env=told,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as shell:
-        said, _ = shell.communicate(timeout=60)
-    pid, *arguments = said.splitlines()
-    assert int(pid) == shell.pid  # so a signal for the one is a signal for the other
+    pid, arguments = workflows.run(script, "python", tmp_path, told)
+    assert pid  # so a signal for the shell is a signal for pytest
     assert arguments == [
         "-m",
         "pytest",

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.benchmarks import plain
@@ -30,6 +30,8 @@ def test_what_a_result_gives_is_read() -> None:
     assert timed.estimate.count == 11
 
 
+@example("")
+@example({})
 @given(ANYTHING)
 def test_nothing_else_is(value: Any) -> None:
     if value == []:

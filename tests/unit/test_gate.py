@@ -286,6 +286,7 @@ def test_interface_that_is_not_there_is_a_no(gate: Any) -> None:
         ({"GITHUB_API_URL": "http://api.example.org"}, "https is wanted"),
         ({"GITHUB_API_URL": ""}, "https is wanted"),
         ({"GITHUB_TOKEN": ""}, "GITHUB_TOKEN is empty"),
+        ({"GITHUB_TOKEN": f"{TOKEN}\n"}, "GITHUB_TOKEN has a space, a line end"),
     ],
 )
 def test_token_goes_nowhere_in_the_open(gate: Any, more: dict[str, str], word: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from pytest_remotegpu.bench import places
 from pytest_remotegpu.errors import UsageError
 
-__all__ = ["KEYS", "Change", "plan"]
+__all__ = ["KEYS", "Change", "held", "plan"]
 
 SECTION: Final = "runtime"
 KEYS: Final = ("fa2_min_len_win", "fa2_min_len_cmp")
@@ -109,6 +109,23 @@ def plan(path: Path, values: Mapping[str, int]) -> Change:
     unknown = sorted(set(values) - set(KEYS))
     if unknown:
         raise UsageError(f"only {' and '.join(KEYS)} are changed, never {', '.join(unknown)}")
+    path, kind, before = _opened(path)
+    return Change(path, before, _changed(path, kind, before.decode(), values).encode())
+
+
+def held(path: Path) -> dict[str, Any]:
+    """Read what a configuration has under :data:`KEYS`; keys that it lacks are left out.
+
+    :raises UsageError: as :func:`plan`.
+    """
+    path, kind, text = _opened(path)
+    data = _read(path, kind, _reader(kind), text.decode().removeprefix("\ufeff"))
+    found = {key: _held(data, _where(path, data, key)) for key in KEYS}
+    return {key: value for key, value in found.items() if value is not MISSING}
+
+
+def _opened(path: Path) -> tuple[Path, str, bytes]:
+    """Give a configuration's own path, its format, and its bytes, which are UTF-8."""
     kind = FORMATS.get(path.suffix.lower())
     if kind is None:
         raise UsageError(
@@ -118,12 +135,12 @@ def plan(path: Path, values: Mapping[str, int]) -> Change:
     try:
         path = path.resolve(strict=True)
         before = path.read_bytes()
-        text = before.decode()
+        before.decode()
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no UTF-8: byte {error.start} can't be read") from error
-    return Change(path, before, _changed(path, kind, text, values).encode())
+    return path, kind, before
 
 
 def _changed(path: Path, kind: str, text: str, values: Mapping[str, int]) -> str:

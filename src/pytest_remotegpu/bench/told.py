@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -133,7 +133,7 @@ def read(test: str, outcome: str, given: Any) -> list[Kept]:
     :param given: what a report has as ``gpu_benchmark``.
     :raises RemoteGpuError: for what is none of it.
     """
-    if not isinstance(given, Sequence) or len(given) > MOST:
+    if not isinstance(given, list | tuple) or len(given) > MOST:
         raise RemoteGpuError(f"{test}: what came as its benchmarks is no list of at most {MOST}")
     try:
         json.dumps(given, allow_nan=False)
