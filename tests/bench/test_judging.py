@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.sweeps import LENGTHS, WINDOWS, compressed, grows, made, sliding
-from pytest_remotegpu.bench.fa2 import judging
+from pytest_remotegpu.bench.fa2 import charts, judging
 from pytest_remotegpu.bench.fa2.judging import CMP, KEYS, SEL, WIN, Question, judge
 from pytest_remotegpu.bench.fa2.measured import Device, Measured
 from pytest_remotegpu.bench.fa2.rows import (
@@ -177,6 +177,42 @@ def test_each_direction_has_to_keep_it() -> None:
     assert judge(measured, Question(DEVICE)).number(WIN) == NEVER
     forward = Question(DEVICE, directions=(Direction.FORWARD,))
     assert judge(measured, forward).number(WIN) == 2048
+
+
+def test_a_direction_that_was_not_timed_in_a_regime_leaves_its_keys_alone() -> None:
+    """What could be captured forward says nothing of what could not be captured backward."""
+    measured = made(directions=Direction)
+    rows = tuple(
+        replace(row, times=(), why="no graph")
+        if (row.problem.direction, row.regime) == (Direction.BACKWARD, DEVICE)
+        else row
+        for row in measured.rows
+    )
+    measured = replace(measured, rows=rows)
+    judgement = judge(measured, Question(DEVICE))
+    assert (judgement.number(WIN), judgement.number(CMP), judgement.status) == (None, None, 5)
+    assert judgement.spans[WIN].last.why == (
+        "backward, bfloat16, B=1 G=2 h=2 Dk=64 Dv=64 was not measured in device time against "
+        "masked; --direction asks about one direction alone"
+    )
+    forward = Question(DEVICE, directions=(Direction.FORWARD,))
+    assert judge(measured, forward).number(WIN) == 2048
+    assert judge(measured, Question(EAGER)).number(WIN) == NEVER
+
+
+def test_a_length_that_stands_for_off_is_not_written() -> None:
+    longer = tuple(
+        replace(row, problem=replace(row.problem, length=8192))
+        if row.problem.length == 2048
+        else row
+        for row in made().rows
+    )
+    judgement = judge(replace(made(), rows=longer), Question(DEVICE))
+    assert str(judgement.spans[WIN].last) == "from S = 8192"
+    assert judgement.number(WIN) == 8193
+    ((line, why), *_) = charts.reasons(judgement)
+    assert line == "fa2_min_len_win 8193: from S = 8192 in one run"
+    assert why.endswith("8192 stands for off in a configuration, so it gets the next")
 
 
 def test_selected_blocks_are_judged_by_their_lines() -> None:

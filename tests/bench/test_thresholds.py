@@ -13,6 +13,7 @@ from pytest_remotegpu.bench.estimates import Estimate
 from pytest_remotegpu.bench.maps import Map, search, search_map
 from pytest_remotegpu.bench.thresholds import (
     NEVER,
+    OFF,
     Answer,
     Threshold,
     compressed_length,
@@ -108,6 +109,18 @@ def test_what_a_configuration_gets() -> None:
     assert threshold(_points(2, 2), margin=1.2).number == 128
     assert threshold(_points(1), margin=1.2).number == NEVER
     assert threshold(_points(1, 2), margin=1.2).number == 256
+
+
+@given(POINTS, MARGINS)
+def test_no_answer_but_never_is_a_word_for_off(
+    points: list[tuple[int, Estimate]], margin: float
+) -> None:
+    """A length from 8192 on would be read as "off", so it is one more."""
+    found = threshold(points, margin=margin)
+    assert (found.number == NEVER) is (found.answer is Answer.NEVER)
+    if found.value is not None:
+        assert found.number == {8192: 8193}.get(found.value, found.value)
+        assert found.number not in OFF
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])

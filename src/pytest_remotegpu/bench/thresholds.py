@@ -62,8 +62,16 @@ class Threshold:
 
     @property
     def number(self) -> int | None:
-        """What a configuration gets; ``None`` where nothing was measured and it stays as it is."""
-        return NEVER if self.answer is Answer.NEVER else self.value
+        """What a configuration gets; ``None`` where nothing was measured and it stays as it is.
+
+        A size that stands for "off" there, such as 8192, becomes the next one: that is safe too.
+        """
+        if self.answer is Answer.NEVER:
+            return NEVER
+        number = self.value
+        while number in OFF:
+            number += 1
+        return number
 
     def __str__(self) -> str:
         if self.answer is Answer.FROM:

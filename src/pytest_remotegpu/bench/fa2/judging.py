@@ -274,8 +274,8 @@ class Judgement:
 def spans(measured: Measured, question: Question) -> dict[str, Span]:
     """Find the thresholds of each key, whatever parity says.
 
-    A window of the user's that was not measured leaves its key without an answer: nobody knows how
-    it would do.
+    A window of the user's that was not measured, or a setting that was not in this regime, leaves
+    its key without an answer: nobody knows how it would do.
     """
     found = _asked(measured, question)
     kinds = {WIN: Branch.SLIDING, CMP: Branch.COMPRESSED}
@@ -290,14 +290,34 @@ def spans(measured: Measured, question: Question) -> dict[str, Span]:
         )
         for key, branch in kinds.items()
     }
-    lacking = sorted(set(question.windows) - {cell.window for cell in found})
-    if lacking:
-        why = f"window {', '.join(map(str, lacking))} was not measured"
-        nothing = Threshold(Answer.NO_DATA, None, question.margin, UNITS[WIN], why)
-        answers[WIN] = span([nothing] * len(measured.repetitions))
+    for key, branch in kinds.items():
+        if why := _lacking(measured, question, branch, found):
+            nothing = Threshold(Answer.NO_DATA, None, question.margin, UNITS[key], why)
+            answers[key] = span([nothing] * len(measured.repetitions))
     rows = [row for row in parse(measured.selection_output).rows if isinstance(row, Selection)]
     points = ((row.length, Estimate.exactly(row.speedup)) for row in rows)
     return {**answers, SEL: span([threshold(points, margin=question.margin, unit=UNITS[SEL])])}
+
+
+def _lacking(measured: Measured, question: Question, branch: Branch, found: Iterable[Cell]) -> str:
+    """Say what is asked about and was not measured; empty where nothing is."""
+    cells_of_it = [cell for cell in found if cell.branch is branch]
+    windows = sorted(set(question.windows) - {cell.window for cell in cells_of_it})
+    if windows and branch is Branch.SLIDING:
+        return f"window {', '.join(map(str, windows))} was not measured"
+    settings = {
+        Setting.of(row.problem)
+        for row in measured.rows
+        if row.problem.branch is branch
+        and (not question.directions or row.problem.direction in question.directions)
+    }
+    missing = sorted(settings - {cell.setting for cell in cells_of_it})
+    if not missing or not cells_of_it:
+        return ""
+    return (
+        f"{missing[0]} was not measured in {question.regime} time against {question.reference}; "
+        "--direction asks about one direction alone"
+    )
 
 
 def _asked(measured: Measured, question: Question) -> list[Cell]:
