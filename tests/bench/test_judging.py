@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.sweeps import LENGTHS, WINDOWS, compressed, grows, made, sliding
-from pytest_remotegpu.bench.fa2 import charts, judging
+from pytest_remotegpu.bench.fa2 import charts, document, judging
 from pytest_remotegpu.bench.fa2.judging import CMP, KEYS, SEL, WIN, Question, judge
 from pytest_remotegpu.bench.fa2.measured import Device, Measured
 from pytest_remotegpu.bench.fa2.rows import (
@@ -195,9 +195,22 @@ def test_a_direction_that_was_not_timed_in_a_regime_leaves_its_keys_alone() -> N
         "backward, bfloat16, B=1 G=2 h=2 Dk=64 Dv=64 was not measured in device time against "
         "masked; --direction asks about one direction alone"
     )
+    assert (judgement.beyond, judgement.rule) == ((), {})
     forward = Question(DEVICE, directions=(Direction.FORWARD,))
     assert judge(measured, forward).number(WIN) == 2048
     assert judge(measured, Question(EAGER)).number(WIN) == NEVER
+    rows_of = {row[:3] + row[-1:] for row in charts.answers(measured, Question(DEVICE))}
+    assert (WIN, "all", "1.2 (20 % faster)", "no data in one run") in rows_of
+    assert (WIN, "forward", "1.2 (20 % faster)", "from S = 2048 in one run") in rows_of
+    assert not any(row[1] == "of" for row in charts.answers(made(), Question(DEVICE)))
+    plain = document.to_plain(measured, Question(DEVICE))
+    found = {
+        each["direction"]: each["number"]
+        for each in plain["by_direction"]
+        if (each["key"], each["margin"], each["regime"], each["reference"])
+        == (WIN, 1.2, "device", MASKED)
+    }
+    assert found == {"forward": 2048, "backward": None}
 
 
 def test_a_length_that_stands_for_off_is_not_written() -> None:

@@ -39,6 +39,7 @@ __all__ = [
     "Judgement",
     "Question",
     "Setting",
+    "alone",
     "cells",
     "judge",
     "merged",
@@ -341,12 +342,19 @@ def judge(measured: Measured, question: Question) -> Judgement:
         trouble = "no card was used"
     elif not measured.complete:
         trouble = trouble or "the sweep has not come to its end"
-    return Judgement(
-        question,
-        parity,
-        trouble,
-        spans(measured, question),
-        sliding,
-        sliding.beyond(question.margin),
-        sliding.rule(question.margin),
+    found, margin = spans(measured, question), question.margin
+    known = found[WIN].last.answer is not Answer.NO_DATA
+    beyond = sliding.beyond(margin) if known else ()
+    rule = sliding.rule(margin) if known else {}
+    return Judgement(question, parity, trouble, found, sliding, beyond, rule)
+
+
+def alone(measured: Measured, question: Question) -> tuple[Direction, ...]:
+    """List the directions that can be asked about alone, where a question is about several."""
+    found = {row.problem.direction for row in measured.rows}
+    asked = tuple(
+        each
+        for each in Direction
+        if each in found and (not question.directions or each in question.directions)
     )
+    return asked if len(asked) > 1 else ()

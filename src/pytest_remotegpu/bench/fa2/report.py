@@ -132,8 +132,8 @@ def _decided(measured: Measured, judgement: Judgement) -> Iterator[str]:
     yield ""
     yield "## Thresholds"
     yield ""
-    answers = list(charts.answers(measured, judgement.question))
-    yield from table([charts.HEADS, *answers]) if answers else ["None: nothing was measured."]
+    answers = charts.answers(measured, judgement.question)
+    yield from table(answers) if answers else ["None: nothing was measured."]
     yield ""
 
 
