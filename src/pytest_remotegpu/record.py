@@ -39,6 +39,7 @@ class Entry:
     :ivar phases: for each phase its outcome and seconds. :ivar reruns: how often it was begun anew.
     :ivar properties: its user properties; those of a test may be of any kind.
     :ivar message: why it failed.
+    :ivar benchmarks: what ``gpu_benchmark`` came to, as data.
     :ivar charged: ``seconds``, ``gpus`` and ``usd``, where it ran on a worker.
     """
 
@@ -49,6 +50,7 @@ class Entry:
     properties: dict[str, Any] = field(default_factory=dict)
     message: str = ""
     charged: Mapping[str, Any] = field(default_factory=dict)
+    benchmarks: list[Any] = field(default_factory=list)
 
     def plain(self, artifacts: list[str]) -> dict[str, Any]:
         """Give it as data.
@@ -78,6 +80,7 @@ class Entry:
             "cost_usd": self.charged.get("usd"),
             **{f"{key.removeprefix('remotegpu_')}_bytes": _count(said.get(key)) for key in BYTES},
             "artifacts": artifacts,
+            "benchmarks": self.benchmarks,
         }
 
 

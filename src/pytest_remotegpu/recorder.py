@@ -89,6 +89,8 @@ class Recorder:
             test.phases.clear()
             test.outcome, test.message = RANKS[0], ""
             return
+        if hasattr(report, "gpu_benchmark"):
+            test.benchmarks = report.gpu_benchmark
         whole = type(report) is pytest.TestReport  # else it is that of a part, as of a sub-test
         if whole:
             seconds = report.duration if math.isfinite(report.duration) else 0.0

@@ -28,7 +28,8 @@ class Card:
     :ivar now: seconds on the host's clock. :ivar until: when the card has done all that it has.
     :ivar cold: whether its cache holds nothing that anybody wants.
     :ivar capturing: what a capture has recorded; ``None`` where there is none.
-    :ivar flushes: how often the cache was cleared.
+    :ivar flushes: how often the cache was cleared. :ivar healthy: whether the last capture ended.
+    :ivar sync: what becomes of waits, as torch's debug mode has it.
     """
 
     now: float = 0.0
@@ -36,7 +37,8 @@ class Card:
     cold: bool = False
     capturing: list[float] | None = None
     flushes: int = 0
-    streams: list[int] = field(default_factory=lambda: [0])
+    healthy: bool = True
+    sync: Any = 0
     log: list[str] = field(default_factory=list)
 
     def clock(self) -> float:
@@ -51,6 +53,12 @@ class Card:
             return
         self.until = max(self.until, self.now) + seconds
 
+    def item(self) -> None:
+        """Let the host wait for the card as torch's own operations do."""
+        if self.sync == "error":
+            raise RuntimeError("called a synchronizing CUDA operation")
+        self.wait()
+
     def wait(self) -> None:
         """Let the host wait for the card."""
         if self.capturing is not None:
@@ -63,13 +71,13 @@ class Card:
         *,
         host: float = 0.0,
         cold: float = 0.0,
-        waits: bool = False,
+        waits: str = "",
         name: str = "",
     ) -> Callable[[], None]:
         """Give a call that does so much on the card.
 
         :param host: seconds of Python around it. :param cold: more seconds with a cold cache.
-        :param waits: whether it waits for the card.
+        :param waits: how it waits for the card: by an ``item``, or by a ``wait`` of its own.
         """
 
         def call() -> None:
@@ -78,7 +86,7 @@ class Card:
             self.launch(seconds + (cold if self.cold else 0))
             self.cold = False
             if waits:
-                self.wait()
+                getattr(self, waits)()
 
         return call
 
@@ -137,16 +145,26 @@ def torch_of(card: Card, *, cache: int = 50 * 2**20, uuid: str = "") -> Any:
         try:
             yield
         except RuntimeError as error:
+            card.healthy = False
             raise RuntimeError("the capture was invalidated") from error
         finally:
             card.capturing = None
+        card.healthy = True
         if not graph.work:
             warnings.warn("The CUDA Graph is empty. This usually means", UserWarning, stacklevel=1)
 
     properties = SimpleNamespace(
         L2_cache_size=cache, major=9, minor=0, multi_processor_count=132, uuid=uuid
     )
+
+    def debug(mode: Any) -> None:
+        warnings.warn("Synchronization debug mode is a prototype", UserWarning, stacklevel=1)
+        card.sync = mode
+
     cuda = SimpleNamespace(
+        _sleep=lambda cycles: card.launch(cycles / 2e9),
+        get_sync_debug_mode=lambda: card.sync,
+        set_sync_debug_mode=debug,
         CUDAGraph=lambda: _Graph(card),
         Event=lambda **_how: _Event(card),
         Stream=lambda *_args: stream,
@@ -170,5 +188,6 @@ def torch_of(card: Card, *, cache: int = 50 * 2**20, uuid: str = "") -> Any:
         empty=lambda count, **_how: _Buffer(card, 4 * count),
         get_num_threads=lambda: 2,
         int32="int32",
+        zeros=lambda count, **_how: _Buffer(card, 4 * count),
         version=SimpleNamespace(cuda="13.0"),
     )

@@ -168,8 +168,9 @@ def test_a_file_stays_where_it_can_not_be_written_anew(tmp_path: Path) -> None:
     path = tmp_path / "base.json"
     baselines.write(path, kept(plain(1.0)))
     before = path.read_bytes()
-    bad = plain(1.0, note=float("nan"))
+    bad = kept(plain(1.0))[0]
+    bad.benchmark.environment["note"] = float("nan")
     with pytest.raises(ValueError, match="JSON"):
-        baselines.write(path, kept(bad))
+        baselines.write(path, [bad])
     assert path.read_bytes() == before
     assert len([*tmp_path.iterdir()]) == 1

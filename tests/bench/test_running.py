@@ -107,12 +107,17 @@ def test_what_was_slowed_down_is_timed_again(card: Card, does: Does) -> None:
     def call() -> None:
         nonlocal calls
         calls += 1
+        card.now += 5.0 if calls == 1 else 0.0
         does(0x20 if calls <= in_a_pass else 0)
         kernel()
 
     result = timed(card, {"a": call}, modes=(Mode.EAGER,))
     assert result.valid
     assert result.notes == ("timed twice: at first the card was held back by thermal slowdown",)
+    assert result.entrants["a"].times[Mode.EAGER] == pytest.approx([1.0] * 6)
+    assert (
+        result.entrants["a"].first > 5000
+    )  # milliseconds; in the second pass it was not the first
 
 
 def test_what_stays_slowed_down_is_not_valid(card: Card, does: Does) -> None:
@@ -132,7 +137,7 @@ def test_others_on_the_card_are_told(card: Card, does: Does) -> None:
 
 def test_of_what_can_not_be_captured_the_rest_is_timed(card: Card, does: Does) -> None:
     del does
-    waits = card.kernel(1e-4, waits=True)
+    waits = card.kernel(1e-4, waits="item")
     result = timed(card, {"bad": waits, "good": card.kernel(1e-4), "worse": waits})
     assert list(result.entrants["bad"].times) == [Mode.EAGER]
     assert list(result.entrants["good"].times) == [Mode.EAGER, Mode.GRAPH]
@@ -140,14 +145,14 @@ def test_of_what_can_not_be_captured_the_rest_is_timed(card: Card, does: Does) -
         "no graph of bad",
         "no graph of worse",
     ]
-    assert "stream is capturing" in result.entrants["worse"].uncaptured
-    with pytest.raises(UsageError, match="was not timed in the mode 'graph': bad: it can't be"):
+    assert "called a synchronizing" in result.entrants["worse"].uncaptured
+    with pytest.raises(UsageError, match="was not timed in the mode 'graph': it can't be"):
         result.faster_than("good", mode="graph")
 
 
 def test_a_graph_that_is_insisted_on_is_an_error(card: Card, does: Does) -> None:
     del does
-    waits = card.kernel(1e-4, waits=True)
+    waits = card.kernel(1e-4, waits="item")
     with pytest.raises(CaptureError, match="bad: it can't be captured"):
         timed(card, {"bad": waits}, modes=(Mode.GRAPH,), insists=True)
 
@@ -183,7 +188,11 @@ def test_what_the_cache_may_hold_is_no_light(card: Card, does: Does) -> None:
     """Twice the cache: what is read of it, and what stays in it of what is written."""
     del does
     moved = {"a": 2 * 50 * 2**20 + 4.8e9}
-    assert timed(card, {"a": card.kernel(1e-3)}, moved=moved).valid
+    result = timed(card, {"a": card.kernel(1e-3)}, moved=moved)
+    assert result.valid
+    assert [note.partition(":")[0] for note in result.notes] == [
+        "a (eager) moves more than memory can"
+    ]
     with pytest.raises(FasterThanLightError):
         timed(card, {"a": card.kernel(1e-3)}, moved={"a": moved["a"] * 1.06})
 

@@ -91,7 +91,7 @@ def cases(path: Path) -> dict[str, tuple[list[str], list[tuple[str, str]]]]:
 def test_results_travel_as_data_and_as_a_table(
     pytester: pytest.Pytester, project: Path, way: tuple[str, ...]
 ) -> None:
-    result = run(pytester, "-v", "--gpu-benchmark-json=out.json", *way)
+    result = run(pytester, "-v", "--gpu-benchmark-json=out.json", "--remote-json=run.json", *way)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*= gpu benchmarks =*", "cpu (*)*"])
     result.stdout.re_match_lines_random(
@@ -120,6 +120,14 @@ def test_results_travel_as_data_and_as_a_table(
     assert times["ms"] >= 0.2
     assert first["contestants"][1]["modes"]["wall"]["ms"] >= 4
     assert first["environment"]["device"] == "cpu"
+    whole = json.loads((project / "run.json").read_text())
+    by_test = {each["id"].partition("::")[2]: each["benchmarks"] for each in whole["tests"]}
+    assert {name: len(found) for name, found in by_test.items()} == {
+        "test_first": 1,
+        "test_second": 2,
+        "test_none": 0,
+    }
+    assert by_test["test_first"][0]["contestants"][0]["modes"]["wall"]["times"] == times["times"]
 
 
 @ways
@@ -139,7 +147,8 @@ def test_the_first_run_makes_the_baseline_and_later_ones_are_judged(
 
     changed(base, 1e-4)
     before = base.read_bytes()
-    result = run(pytester, BASE, "--junitxml=junit.xml", "-o", "junit_family=xunit1", *way)
+    written = ("--junitxml=junit.xml", "-o", "junit_family=xunit1", "--remote-json=run.json")
+    result = run(pytester, BASE, *written, *way)
     result.assert_outcomes(passed=1, failed=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
@@ -159,6 +168,8 @@ def test_the_first_run_makes_the_baseline_and_later_ones_are_judged(
     assert found["test_second"][1] == [("mine", "1")]
     assert "failure" in found["test_second"][0]
     assert found["test_none"] == ([], [])
+    data = json.loads((project / "run.json").read_text())
+    assert data["outcomes"] == {"failed": 2, "passed": 1}
     assert base.read_bytes() == before
 
 
@@ -385,6 +396,28 @@ def test_a_mark_is_refused_wherever_tests_run(pytester: pytest.Pytester) -> None
     assert "the marker gpu_benchmark has no argument 'round'; valid are" in said(result)
 
 
+def test_a_marked_test_has_its_own_device(pytester: pytest.Pytester) -> None:
+    """Where GPUs are pretended it is the CPU, and the clock is the one on the wall."""
+    pytest.importorskip("torch")
+    pytester.makepyfile("""
+        import pytest
+        import torch
+
+        @pytest.mark.gpu
+        def test_it(gpu_benchmark, gpu_device):
+            one = torch.ones(64, 64, device=gpu_device, dtype=torch.float64, requires_grad=True)
+            for args in (), (one,):
+                result = gpu_benchmark(lambda *_: one @ one, args=args, rounds=5)
+                assert result.mode == "wall"
+            assert result.environment["dtype"] == "float64"
+            result = gpu_benchmark(torch.mm, args=(one, one), backward=True, rounds=5, flops=2**20)
+            assert result.ms().low > 0
+    """)
+    result = run(pytester, CPU, "--gpu-benchmark-json=out.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["  contestant  wall *FLOP/s"])
+
+
 def test_the_nearest_mark_and_the_call_count(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
@@ -466,9 +499,11 @@ def test_what_is_no_benchmark_is_an_error_of_the_session(pytester: pytest.Pytest
     """)
     pytester.makepyfile("def test_it(): pass")
     for way in (), (CPU, ALL):
-        result = run(pytester, *way)
+        result = run(pytester, "--remote-json=run.json", *way)
         result.assert_outcomes(passed=1)
         assert result.ret == pytest.ExitCode.TESTS_FAILED
+        (test,) = json.loads((pytester.path / "run.json").read_text())["tests"]
+        assert test["benchmarks"] == []
         result.stdout.fnmatch_lines(["ERROR: test_*: its benchmark can't be read: *"])
         assert "\x1b[2J" not in said(result)
 

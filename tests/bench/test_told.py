@@ -62,6 +62,19 @@ def test_what_is_no_time_is_refused(where: str, number: float) -> None:
         read("t", "passed", [data])
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, {1, 2}, object()])
+def test_what_json_can_not_hold_is_refused(value: Any) -> None:
+    with pytest.raises(RemoteGpuError, match="its benchmark can't be read"):
+        read("t", "passed", [plain(note=value)])
+
+
+def test_what_is_nested_without_an_end_is_refused() -> None:
+    data = plain()
+    data["environment"]["self"] = data["environment"]
+    with pytest.raises(RemoteGpuError, match="its benchmark can't be read"):
+        read("t", "passed", [data])
+
+
 def test_a_median_lies_in_its_interval() -> None:
     data = copy.deepcopy(plain())
     data["contestants"][0]["modes"]["eager"]["low"] = 1.5

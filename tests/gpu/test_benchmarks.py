@@ -15,6 +15,7 @@ import pytest
 from pytest_remotegpu import cards
 from pytest_remotegpu.bench import ceilings, surroundings
 from pytest_remotegpu.bench.cuda import CudaTimer, cache_bytes
+from pytest_remotegpu.bench.estimates import median
 from pytest_remotegpu.bench.fixture import GpuBenchmark
 from pytest_remotegpu.bench.running import FasterThanLightError
 from pytest_remotegpu.bench.timing import Budget, CaptureError, Mode, measure
@@ -100,10 +101,11 @@ def between(ours: Callable[[], float], theirs: Callable[[], float]) -> tuple[flo
 def test_eager_agrees_with_do_bench(
     torch: Any, gpu_benchmark: GpuBenchmark, kernel: Kernel
 ) -> None:
+    """As long as theirs, since a product of matrices reaches the card's power cap after a while."""
     testing = pytest.importorskip("triton.testing")
     call = kernel(torch)
     ours, theirs = between(
-        lambda: gpu_benchmark(call, modes="eager").ms().mid,
+        lambda: gpu_benchmark(call, modes="eager", warmup=100, rounds=400).ms().mid,
         lambda: testing.do_bench(call, return_mode="median"),
     )
     assert ours == pytest.approx(theirs, rel=NEAR)
@@ -133,10 +135,10 @@ def test_a_small_kernel_is_small(torch: Any, gpu_benchmark: GpuBenchmark) -> Non
 
 
 def test_a_large_kernel_is_bound_by_the_card(torch: Any, gpu_benchmark: GpuBenchmark) -> None:
-    result = gpu_benchmark(large_product(torch))
+    result = gpu_benchmark(single_product(torch))
     assert result.entrants["contestant"].bound() == "device-bound"
     eager, graph = result.ms(mode="eager"), result.ms(mode="graph")
-    assert eager.mid == pytest.approx(graph.mid, rel=0.1)
+    assert eager.mid == pytest.approx(graph.mid, rel=0.03)
 
 
 def test_a_cold_cache_costs(torch: Any, gpu_benchmark: GpuBenchmark) -> None:
@@ -154,8 +156,21 @@ def test_a_cold_cache_costs(torch: Any, gpu_benchmark: GpuBenchmark) -> None:
     assert warm.l2 == {Mode.EAGER: "warm", Mode.GRAPH: "warm"}
     for mode in Mode.EAGER, Mode.GRAPH:
         print(mode, cold.ms(mode=mode), warm.ms(mode=mode))  # noqa: T201 -- the point
-    assert cold.ms(mode="eager").low > warm.ms(mode="eager").high
     assert cold.ms(mode="graph").low > 1.2 * warm.ms(mode="graph").high
+    spans = {
+        flush: median(CudaTimer(flush=flush).spans([lambda: add(one, out)], 40)[0])
+        for flush in (True, False)
+    }
+    print(spans)  # noqa: T201 -- the point
+    assert spans[True].low > 1.2 * spans[False].high
+    # neither is in the eager time where the host takes longer
+    hosts = [result.entrants["contestant"].host for result in (cold, warm)]
+    print(hosts)  # noqa: T201 -- the point
+    for result, host in zip((cold, warm), hosts, strict=True):
+        assert host is not None
+        assert result.ms(mode="eager").mid == pytest.approx(
+            max(host, spans[result is cold].mid), rel=0.3
+        )
 
 
 def test_nothing_is_faster_than_light(torch: Any, gpu_benchmark: GpuBenchmark) -> None:
@@ -181,16 +196,24 @@ def test_ceilings_are_what_the_card_can(gpu_device: Any) -> None:
         print(found)  # noqa: T201 -- the point
         assert found.flops is not None
         assert found.most_flops is not None
-        assert 0.3 * found.most_flops < found.flops <= found.most_flops
+        least = 0.05 if dtype == "float32" else 0.3  # TF32 is not what is measured
+        assert least * found.most_flops < found.flops <= found.most_flops
         assert 0.7 * found.most_bandwidth < found.bandwidth <= found.most_bandwidth
         assert ceilings.of_card(timer, uuid, dtype).flops == found.flops
     assert cards.limits(uuid).sm_mhz
 
 
-def test_a_copy_reaches_its_ceiling(torch: Any, gpu_benchmark: GpuBenchmark) -> None:
+def test_what_moves_bytes_alone_reaches_its_ceiling(
+    torch: Any, gpu_benchmark: GpuBenchmark
+) -> None:
+    """A copy as such is another engine's work in a graph, and slower."""
     one = torch.zeros(2**28, device="cuda")
     other = torch.empty_like(one)
-    result = gpu_benchmark(other.copy_, args=(one,), bytes=2 * one.nbytes)
+
+    def move(one: Any) -> None:
+        torch.mul(one, 2, out=other)
+
+    result = gpu_benchmark(move, args=(one,), bytes=2 * one.nbytes)
     for mode in Mode.EAGER, Mode.GRAPH:
         rate = result.entrants["contestant"].rates[mode]["bytes"]
         print(mode, rate)  # noqa: T201 -- the point
@@ -206,12 +229,22 @@ def test_the_way_back_is_captured_too(torch: Any, gpu_benchmark: GpuBenchmark) -
     assert not back.entrants["contestant"].uncaptured
     assert back.ms(mode="graph").mid == pytest.approx(2 * there.ms(mode="graph").mid, rel=0.3)
     assert one.grad is None
+    two = {"a": torch.matmul, "b": lambda x, y: (x @ y).sin()}
+    result = gpu_benchmark(two, args=(one, one), backward=True)
+    assert not [entrant.uncaptured for entrant in result.entrants.values() if entrant.uncaptured]
 
 
 def test_what_can_not_be_captured_says_why(torch: Any, gpu_benchmark: GpuBenchmark) -> None:
     one = torch.randn(2**20, device="cuda")
-    result = gpu_benchmark(lambda: one.sum().item(), reference=one.sum)
-    entrant = result.entrants["contestant"]
+
+    def waits() -> None:
+        one.sum()
+        torch.cuda.synchronize()
+
+    result = gpu_benchmark({"item": lambda: one.sum().item(), "waits": waits}, reference=one.sum)
+    assert list(result.entrants["waits"].times) == [Mode.EAGER]
+    print(result.entrants["waits"].uncaptured)  # noqa: T201 -- the point
+    entrant = result.entrants["item"]
     print(entrant.uncaptured, entrant.bound(), result.notes)  # noqa: T201 -- the point
     assert "can't be captured as a CUDA graph" in entrant.uncaptured
     assert list(entrant.times) == [Mode.EAGER]
@@ -222,6 +255,7 @@ def test_what_can_not_be_captured_says_why(torch: Any, gpu_benchmark: GpuBenchma
     with pytest.raises(CaptureError, match="it does nothing on the card"):
         gpu_benchmark(lambda: None, modes=("graph",))
     assert gpu_benchmark(one.sum).ms(mode="graph").mid > 0  # the card is as it was
+    assert torch.randn(3, device="cuda").isfinite().all()
 
 
 def test_what_raises_is_named(torch: Any, gpu_benchmark: GpuBenchmark) -> None:
@@ -272,7 +306,7 @@ def test_a_session_far_away_has_its_table_here(run: Run, pytester: pytest.Pytest
         def test_add(gpu_benchmark, gpu_device):
             one = torch.randn(2**24, device=gpu_device)
             slow = lambda a, b: (a + b).clone()
-            moved = 3 * one.nbytes
+            moved = 2 * one.nbytes  # it is read once
             result = gpu_benchmark(torch.add, reference=slow, args=(one, one), bytes=moved)
             assert result.faster_than("reference", by=1.1)
             assert result.faster_than("reference", by=1.1, mode="graph")

@@ -100,6 +100,7 @@ def test_a_test_says_what_it_had() -> None:
         },
         message="why",
         charged={"seconds": 2.0, "gpus": 2, "usd": 0.25},
+        benchmarks=[{"valid": True}],
     )
     summary = RunSummary(artifact_names=[f"{folder_name('a.py::t')}/x", "other/y"])
     [found] = made(summary, [test])["tests"]
@@ -124,6 +125,7 @@ def test_a_test_says_what_it_had() -> None:
         "peak_reserved_bytes": None,
         "leaked_bytes": None,
         "artifacts": [f"{folder_name('a.py::t')}/x"],
+        "benchmarks": [{"valid": True}],
     }
 
 

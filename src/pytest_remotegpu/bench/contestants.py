@@ -141,10 +141,26 @@ def _copied(value: Any, seen: dict[int, Any]) -> Any:
         empty = torch.empty(0, dtype=value.dtype, device=value.device)
         made = empty.set_(seen[place], value.storage_offset(), value.size(), value.stride())
         return made.requires_grad_(value.requires_grad)
+    return _mapped(value, lambda part: _copied(part, seen))
+
+
+def _aliased(value: Any, seen: dict[int, Any]) -> Any:
+    """Give tensors that need a gradient as new leaves, on the same memory.
+
+    A leaf remembers the stream on which it was used first, and contestants share their inputs.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor) and value.requires_grad:
+        return seen.setdefault(id(value), value.detach().requires_grad_())
+    return _mapped(value, lambda part: _aliased(part, seen))
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Give lists, tuples and mappings with their parts changed, and all else as it is."""
     if isinstance(value, Mapping):
-        return {name: _copied(part, seen) for name, part in value.items()}
+        return {name: change(part) for name, part in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_copied(part, seen) for part in value)
+        return type(value)(change(part) for part in value)
     return value
 
 
@@ -183,6 +199,7 @@ class _Backward:
 
         stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
         if self._kept is None or self._kept[0] != stream:
+            self._kept = None  # what is left of the way there would bind it to its stream
             self._kept = (stream, *self._there())
         _stream, results, leaves, grads = self._kept
         return torch.autograd.grad(results, leaves, grads, retain_graph=True, allow_unused=True)
@@ -190,18 +207,17 @@ class _Backward:
     def _there(self) -> tuple[Any, Any, Any]:
         import torch  # noqa: PLC0415 -- as above
 
-        given = _tensors((self.args, self.kwargs))
+        args, kwargs = _aliased((self.args, self.kwargs), {})
+        given = _tensors((args, kwargs))
         if isinstance(self.function, torch.nn.Module):
             given += self.function.parameters()
-        leaves = [one for one in given if one.requires_grad]
+        leaves = list({id(one): one for one in given if one.requires_grad}.values())
         if not leaves:
             raise UsageError(
                 "backward=True, but neither args nor a module's parameters need a gradient",
                 fix="call requires_grad_() on those whose gradients are wanted",
             )
-        results = [
-            one for one in _tensors(self.function(*self.args, **self.kwargs)) if one.requires_grad
-        ]
+        results = [one for one in _tensors(self.function(*args, **kwargs)) if one.requires_grad]
         if not results:
             raise UsageError(
                 "backward=True, but no result has a gradient",

@@ -5,10 +5,10 @@ Knows torch, inside functions only; no pytest. The card's clocks are left as the
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ WARM: Final = 3
 ESTIMATE: Final = 5
 """Calls from whose time the number of calls in a graph is told."""
 TOO_FEW: Final = 2
+AHEAD: Final = 100_000
+"""Cycles for which the card is kept busy before a call with a warm cache: 50 us at 2 GHz."""
 EMPTY: Final = "The CUDA Graph is empty"
 
 
@@ -108,9 +110,16 @@ class CudaTimer:
         """Time all calls in turns; milliseconds of one call, by call and round."""
         if mode is Mode.GRAPH:
             return self._replays(calls, count)
-        spans = self._spans(calls, count, clear=self.flush)
+        spans = self.spans(calls, count)
         issued = self.issue(calls, count)
         return [list(map(max, *pair)) for pair in zip(spans, issued, strict=True)]
+
+    def spans(self, calls: Sequence[Call], count: int) -> list[list[float]]:
+        """Time the card alone, between events; the cache is cleared before each call, or is warm.
+
+        :return: milliseconds, by call and round.
+        """
+        return self._between(calls, count, clear=self.flush)
 
     def issue(self, calls: Sequence[Call], count: int) -> list[list[float]]:
         """Time the host alone: how long it takes to issue a call to an idle card.
@@ -129,17 +138,18 @@ class CudaTimer:
             self.settle()
         return found
 
-    def _spans(self, calls: Sequence[Call], count: int, *, clear: bool) -> list[list[float]]:
-        """Time between events; the card works through all of it without a gap for a wait."""
+    def _between(self, calls: Sequence[Call], count: int, *, clear: bool) -> list[list[float]]:
+        """Time between events; the card works through all of it without a gap for a wait.
+
+        Before each call it has something to do, so that it does not wait for the host in between.
+        """
         with self._on_card():
             begins, ends = self._events(len(calls), count), self._events(len(calls), count)
+            before = self._clear if clear else _idle
             self.settle()
-            if not clear:
-                self._lead(calls)
             for turn in range(count):
                 for place in order(len(calls), turn):
-                    if clear:
-                        self._clear()
+                    before()
                     begins[place][turn].record()
                     calls[place]()
                     ends[place][turn].record()
@@ -148,15 +158,6 @@ class CudaTimer:
             [begin.elapsed_time(end) for begin, end in zip(*pair, strict=True)]
             for pair in zip(begins, ends, strict=True)
         ]
-
-    def _lead(self, calls: Sequence[Call]) -> None:
-        """Give the card something to do, so that it does not wait for the host in the first round.
-
-        Then come all calls once, so that the cache is as they leave it.
-        """
-        self._clear()
-        for call in calls:
-            call()
 
     def _events(self, calls: int, count: int) -> list[list[Any]]:
         import torch  # noqa: PLC0415 -- as above
@@ -171,7 +172,7 @@ class CudaTimer:
             self._buffer = torch.empty(size // 4, dtype=torch.int32, device=self.device)
         self._buffer.zero_()
 
-    @contextmanager
+    @contextlib.contextmanager
     def _on_card(self) -> Iterator[None]:
         import torch  # noqa: PLC0415 -- as above
 
@@ -194,8 +195,7 @@ class CudaTimer:
             stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(stream):
                 step = len(call.calls) if isinstance(call, Rotating) else 1
-                for _ in range(max(WARM, step)):  # of copies, each one has run on this stream
-                    call()
+                _rehearsed(call, max(WARM, step))  # each copy has to have run on this stream
                 count = _calls_for(self._once(call), step)
                 ready = _captured(call, count, stream)
                 better = _calls_for(self._once(ready) / count, step)
@@ -206,7 +206,7 @@ class CudaTimer:
 
     def _once(self, call: Call) -> float:
         """Estimate the milliseconds of a call."""
-        spans = self._spans([call], ESTIMATE, clear=False)
+        spans = self._between([call], ESTIMATE, clear=False)
         return sorted(spans[0])[ESTIMATE // 2]
 
     def _replays(self, calls: Sequence[Call], count: int) -> list[list[float]]:
@@ -215,10 +215,44 @@ class CudaTimer:
             if not isinstance(call, _Captured):
                 raise UsageError(f"{call!r} is not captured", fix="let prepare() do that first")
             graphs.append(call)
-        spans = self._spans(graphs, count, clear=False)
+        spans = self._between(graphs, count, clear=False)
         return [
             [span / graph.count for span in one] for graph, one in zip(graphs, spans, strict=True)
         ]
+
+
+def _idle() -> None:
+    """Keep the card busy for some microseconds, with nothing that touches its cache."""
+    import torch  # noqa: PLC0415 -- as above
+
+    torch.cuda._sleep(AHEAD)  # noqa: SLF001 -- torch has no other name for it
+
+
+def _rehearsed(call: Call, count: int) -> None:
+    """Make calls as a capture will; what waits for the card is found out without a capture.
+
+    :raises CaptureError: where one of them waits.
+    """
+    import torch  # noqa: PLC0415 -- as above
+
+    call()
+    was = torch.cuda.get_sync_debug_mode()
+    _set_sync_debug_mode("error")
+    try:
+        for _ in range(count - 1):
+            call()
+    except RuntimeError as error:
+        raise _refused(error) from error
+    finally:
+        _set_sync_debug_mode(was)
+
+
+def _set_sync_debug_mode(mode: Any) -> None:
+    import torch  # noqa: PLC0415 -- as above
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _calls_for(once: float, step: int) -> int:
@@ -246,11 +280,30 @@ def _captured(call: Call, count: int, stream: Any) -> _Captured:
                 for _ in range(count):
                     call()
     except Exception as error:
-        raise CaptureError(
-            f"it can't be captured as a CUDA graph: {_reason(error)}",
-            fix="time it eagerly, or take waits, copies to the host and changing shapes out of it",
-        ) from error
+        _heal()
+        raise _refused(error) from error
     return _Captured(call, graph, count)
+
+
+def _heal() -> None:
+    """Capture next to nothing, with success.
+
+    A capture that can't be ended leaves torch's random numbers as if it went on, and whoever draws
+    some gets an error. The end of the next one puts that right.
+    """
+    import torch  # noqa: PLC0415 -- as above
+
+    torch.cuda.synchronize()
+    something = torch.zeros(1, device="cuda")
+    with contextlib.suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        something.zero_()
+
+
+def _refused(error: BaseException) -> CaptureError:
+    return CaptureError(
+        f"it can't be captured as a CUDA graph: {_reason(error)}",
+        fix="time it eagerly, or take waits, copies to the host and changing shapes out of it",
+    )
 
 
 def _reason(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -143,7 +144,7 @@ class GpuBenchmark:
             group=how.get("group", ""),
         )
         device = self._device(plan.inputs) if device is None else device
-        with alone.on(str(device)):
+        with alone.on(str(device or "cpu"), os.environ):
             result = running.run(plan, device)
         self._results.append(result.plain())
         return replace(result, refuse=_skip)

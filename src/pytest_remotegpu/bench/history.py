@@ -130,7 +130,7 @@ def _git(folder: Path, *words: str) -> str:
     options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace"}
     try:
         done = subprocess.run(  # noqa: PLW1510 -- its status is looked at
-            ["git", *words],  # noqa: S607 -- the user's own git
+            ["git", "--no-optional-locks", *words],  # noqa: S607 -- the user's own git
             cwd=folder,
             stdin=subprocess.DEVNULL,
             timeout=PATIENCE,

@@ -5,6 +5,7 @@ Knows torch through its neighbours only; no pytest.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -27,6 +28,7 @@ LIGHT: Final = 1.05
 """So many times the card's ceiling can't be: then something else was timed than was meant."""
 HOST_ROUNDS: Final = 10
 COLD, WARM = "cold", "warm"
+Clock = Callable[[], float]
 
 
 class FasterThanLightError(RemoteGpuError):
@@ -56,7 +58,7 @@ class Plan:
     group: str = ""
 
 
-def run(plan: Plan, device: Any = None, *, clock: Callable[[], float] | None = None) -> Result:
+def run(plan: Plan, device: Any = None, *, clock: Clock | None = None) -> Result:
     """Time a plan on a device.
 
     :param device: a ``torch.device``; ``None`` is the CPU.
@@ -66,15 +68,16 @@ def run(plan: Plan, device: Any = None, *, clock: Callable[[], float] | None = N
     :raises FasterThanLightError: where a card seems to exceed its ceiling.
     :raises Exception: whatever a contestant raises.
     """
-    clocks = {} if clock is None else {"clock": clock}
+    clock = clock or time.perf_counter
     if device is None or device.type == "cpu":
-        return _on_host(plan, WallTimer(**clocks))
-    return _on_card(plan, CudaTimer(device, flush=plan.flush, **clocks))
+        return _on_host(plan, WallTimer(clock), clock)
+    timer = CudaTimer(device, flush=plan.flush, clock=clock)
+    return _on_card(plan, timer, clock)
 
 
-def _on_host(plan: Plan, timer: WallTimer) -> Result:
+def _on_host(plan: Plan, timer: WallTimer, clock: Clock) -> Result:
     calls = {name: plan.inputs.call(function) for name, function in plan.functions.items()}
-    found = timed(calls, timer, mode=Mode.WALL, budget=plan.budget)
+    found = timed(calls, timer, mode=Mode.WALL, budget=plan.budget, clock=clock)
     entrants = {
         name: _rated(plan, name, Entrant(found.first[name], {Mode.WALL: found.times[name]}))
         for name in calls
@@ -89,24 +92,25 @@ def _on_host(plan: Plan, timer: WallTimer) -> Result:
     )
 
 
-def _on_card(plan: Plan, timer: CudaTimer) -> Result:
+def _on_card(plan: Plan, timer: CudaTimer, clock: Clock) -> Result:
     index = timer.device.index
     uuid = surroundings.uuid_of(index)
     dtype = plan.dtype or plan.inputs.dtype()
     tops = ceilings.of_card(timer, uuid, dtype) if plan.moved or plan.flops else None
-    rounds = _Rounds(plan, timer)
+    rounds = _Rounds(plan, timer, clock)
     entrants, state = _watched(rounds, uuid)
     again = state.throttled
     if again:
         entrants, state = _watched(rounds, uuid)
     cache = cache_bytes(timer.device)
+    rated = {name: _rated(plan, name, one, tops, cache) for name, one in entrants.items()}
     return Result(
-        {name: _rated(plan, name, one, tops, cache) for name, one in entrants.items()},
+        rated,
         rounds.l2(),
         surroundings.of_card(index, uuid, dtype),
         state=state.plain(),
         why=f"the card was held back by {_listed(state.throttled)}" if state.throttled else "",
-        notes=(*rounds.notes(), *_seen(state, again)),
+        notes=(*rounds.notes(), *_seen(state, again), *_doubts(rated)),
         group=plan.group,
         warmup=plan.budget.warmup,
     )
@@ -132,6 +136,18 @@ def _seen(state: states.State, again: Sequence[str]) -> Iterator[str]:
         yield f"the card was held back by {_listed(state.held_back)}"
 
 
+def _doubts(entrants: Mapping[str, Entrant]) -> Iterator[str]:
+    """Name those that move more than memory alone can."""
+    for name, one in entrants.items():
+        for mode, rates in one.rates.items():
+            if "bytes" in rates and (rates["bytes"].share or 0) > LIGHT:
+                yield (
+                    f"{name} ({mode}) moves more than memory can: some of it may be in the L2 "
+                    "cache, or bytes= says too many"
+                )
+                break
+
+
 def _listed(words: Sequence[str]) -> str:
     return ", ".join(words)
 
@@ -139,16 +155,27 @@ def _listed(words: Sequence[str]) -> str:
 class _Rounds:
     """Times all modes of a plan on a card, once or again."""
 
-    def __init__(self, plan: Plan, timer: CudaTimer) -> None:
+    def __init__(self, plan: Plan, timer: CudaTimer, clock: Clock) -> None:
         import torch  # noqa: PLC0415 -- who has a CudaTimer has imported it
 
         self._plan = plan
         self._timer = timer
+        self._clock = clock
         free, _all = torch.cuda.mem_get_info(timer.device)
         cache = cache_bytes(timer.device)
         self._copies = plan.inputs.copies_for(cache, free) if plan.flush else 1
         self._large = plan.inputs.size > ceil_of(cache)
         self._uncaptured: dict[str, str] = {}
+        self._first: dict[str, float] = {}
+        self._calls = {
+            mode: self._bound(self._copies if mode is Mode.GRAPH else 1) for mode in plan.modes
+        }
+
+    def _bound(self, copies: int) -> dict[str, Call]:
+        inputs, functions = self._plan.inputs, self._plan.functions
+        if copies > 1:
+            return {name: inputs.turning(function, copies) for name, function in functions.items()}
+        return {name: inputs.call(function) for name, function in functions.items()}
 
     def notes(self) -> Sequence[str]:
         return [f"no graph of {name}: {why}" for name, why in self._uncaptured.items()]
@@ -160,35 +187,31 @@ class _Rounds:
         return {mode: COLD if words[mode] else WARM for mode in self._plan.modes}
 
     def entrants(self) -> dict[str, Entrant]:
-        first: dict[str, float] = {}
-        times: dict[str, dict[Mode, tuple[float, ...]]] = {name: {} for name in self._calls()}
+        names = list(self._plan.functions)
+        times: dict[str, dict[Mode, tuple[float, ...]]] = {name: {} for name in names}
         host: Mapping[str, float] = {}
         for mode in self._plan.modes:
             found = self._timed(mode)
             for name, one in found.times.items():
                 times[name][mode] = one
-            first = {**found.first, **first}
+            self._first = {**found.first, **self._first}
             if mode is Mode.EAGER:
                 host = self._host()
         return {
-            name: Entrant(first[name], times[name], host.get(name), self._uncaptured.get(name, ""))
-            for name in times
+            name: Entrant(
+                self._first[name], times[name], host.get(name), self._uncaptured.get(name, "")
+            )
+            for name in names
         }
 
-    def _calls(self, copies: int = 1) -> dict[str, Call]:
-        inputs, functions = self._plan.inputs, self._plan.functions
-        if copies > 1:
-            return {name: inputs.turning(function, copies) for name, function in functions.items()}
-        return {name: inputs.call(function) for name, function in functions.items()}
-
     def _host(self) -> dict[str, float]:
-        calls = self._calls()
+        calls = self._calls[Mode.EAGER]
         issued = self._timer.issue(list(calls.values()), HOST_ROUNDS)
         return {name: median(one).mid for name, one in zip(calls, issued, strict=True)}
 
     def _timed(self, mode: Mode) -> Timing:
         """Time one mode; without those of which there can be no graph, where that is allowed."""
-        calls = self._calls(self._copies if mode is Mode.GRAPH else 1)
+        calls = self._calls[mode]
         while True:
             left = {name: call for name, call in calls.items() if name not in self._uncaptured}
             if mode is not Mode.GRAPH:
@@ -196,11 +219,14 @@ class _Rounds:
             if not left:
                 return Timing({}, {})
             try:
-                return timed(left, self._timer, mode=mode, budget=self._plan.budget)
+                return timed(
+                    left, self._timer, mode=mode, budget=self._plan.budget, clock=self._clock
+                )
             except CaptureError as error:
                 if self._plan.insists or error.contestant not in left:
                     raise
-                self._uncaptured[error.contestant] = str(error)
+                own = error.__cause__  # which does not name it once more
+                self._uncaptured[error.contestant] = getattr(own, "what", str(error))
 
 
 def ceil_of(cache: int) -> int:

@@ -17,7 +17,8 @@ __all__ = ["lines"]
 UNITS: Final = (("bytes", "B/s"), ("flops", "FLOP/s"))
 PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 SLOW_START: Final = 100
-"""A first call that took so many times as long as the others is told."""
+LONG_START: Final = 10.0
+"""A first call that took so many times as long as the others, and so many milliseconds, is told."""
 
 
 def lines(kept: Sequence[Kept]) -> Iterator[str]:
@@ -93,4 +94,5 @@ def _notes(benchmark: Benchmark) -> Iterator[str]:
 
 def _starts_slowly(one: Contestant) -> bool:
     times = [timed.ms for timed in one.modes.values()]
-    return one.first_ms is not None and one.first_ms > SLOW_START * max(times, default=0)
+    least = max(LONG_START, SLOW_START * max(times, default=0))
+    return one.first_ms is not None and one.first_ms > least

@@ -5,6 +5,7 @@ Values only; what is not of this shape is refused, never guessed at.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -135,11 +136,12 @@ def read(test: str, outcome: str, given: Any) -> list[Kept]:
     if not isinstance(given, Sequence) or len(given) > MOST:
         raise RemoteGpuError(f"{test}: what came as its benchmarks is no list of at most {MOST}")
     try:
+        json.dumps(given, allow_nan=False)
         return [
             Kept(test, index, outcome, msgspec.convert(one, Benchmark))
             for index, one in enumerate(given)
         ]
-    except (msgspec.ValidationError, ValueError, TypeError) as error:
+    except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
         raise RemoteGpuError(f"{test}: its benchmark can't be read: {clean(error)}") from None
 
 
