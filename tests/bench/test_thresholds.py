@@ -111,16 +111,25 @@ def test_what_a_configuration_gets() -> None:
     assert threshold(_points(1, 2), margin=1.2).number == 256
 
 
+@pytest.mark.parametrize("size", [0, 8192, 999999])
+def test_a_size_that_stands_for_off_is_written_as_the_next(size: int) -> None:
+    fast, slow = Estimate.exactly(2.0), Estimate.exactly(0.5)
+    for found in (
+        threshold([(size, fast)], margin=1.2),
+        threshold([(size - 1, slow), (size, fast)], margin=1.2),
+    ):
+        assert found.value == size
+        assert found.number == size + 1
+        assert f"written as {size + 1} since {size} stands for off" in str(found)
+    assert threshold([(size, slow)], margin=1.2).number == NEVER
+
+
 @given(POINTS, MARGINS)
-def test_no_answer_but_never_is_a_word_for_off(
+def test_no_answer_but_never_is_read_as_off(
     points: list[tuple[int, Estimate]], margin: float
 ) -> None:
-    """A length from 8192 on would be read as "off", so it is one more."""
     found = threshold(points, margin=margin)
-    assert (found.number == NEVER) is (found.answer is Answer.NEVER)
-    if found.value is not None:
-        assert found.number == {8192: 8193}.get(found.value, found.value)
-        assert found.number not in OFF
+    assert (found.number in OFF) == (found.answer is Answer.NEVER)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])

@@ -20,6 +20,7 @@ from msgspec.structs import astuple, replace
 from pytest_remotegpu.protocol import events, frames, packing
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import moved
+from pytest_remotegpu.worker.bare import Bare
 from pytest_remotegpu.worker.fit import fit
 from pytest_remotegpu.worker.sections import PIECE, Sections, cut
 
@@ -67,7 +68,11 @@ class Emitter:
             os._exit(0)
         with self._lock:
             pending, self._pending = self._pending, []
-            *earlier, last = _parts(pending)
+            encoded = frames.encode_events(pending)
+            if len(encoded) <= MOST_BYTES:
+                self._send(pending, encoded, self.current, fds=fds, waits=waits)
+                return
+            *earlier, last = _parts(pending, encoded)
             for part, encoded in earlier:
                 self._send(part, encoded, max(self.current, -1))
             self._send(*last, self.current, fds=fds, waits=waits)
@@ -122,15 +127,16 @@ class Emitter:
         os._exit(0)
 
 
-def _parts(pending: list[events.Event]) -> Iterator[tuple[list[events.Event], bytes]]:
+def _parts(
+    pending: list[events.Event], encoded: bytes
+) -> Iterator[tuple[list[events.Event], bytes]]:
     """Encode events, in several parts where they are too much for one frame."""
-    encoded = frames.encode_events(pending)
     if len(encoded) <= MOST_BYTES:
         yield pending, encoded
     elif len(pending) > 1:
         middle = len(pending) // 2
-        yield from _parts(pending[:middle])
-        yield from _parts(pending[middle:])
+        for half in (pending[:middle], pending[middle:]):
+            yield from _parts(half, frames.encode_events(half))
     else:
         short = [_shortened(pending[0])]
         yield short, frames.encode_events(short)
@@ -158,6 +164,7 @@ class ReportSender:
         self._sections = Sections()
         self._keywords: list[str] | None = None
         self._warned = False
+        self._bare = Bare(config)
 
     def begin(self) -> None:
         """Forget the test before."""
@@ -170,6 +177,11 @@ class ReportSender:
         :param settle: whether the test had sub-tests: pytest then lets it fail for them once it is
             asked for the test's status, which only this side can answer.
         """
+        bare = None if settle else self._bare.event(item, report, self._keywords)
+        if bare is not None:
+            self._keywords = list(report.keywords)
+            self._emitter.put(bare)
+            return
         changed: list[str] = []
         data = fit(self._config, report, changed)
         if not data:

@@ -45,7 +45,9 @@ class Backward:
 
     way: Way
     inputs: Inputs
-    _outputs: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
+    _kept: dict[int, tuple[torch.Tensor, Sequence[torch.Tensor]]] = field(
+        default_factory=dict, init=False
+    )
 
     def __call__(self) -> Sequence[torch.Tensor]:
         """Compute the gradients.
@@ -54,15 +56,21 @@ class Backward:
         """
         import torch  # noqa: PLC0415 -- late
 
-        output = self._outputs.get(_stream())
-        if output is None:
-            output = self._outputs[_stream()] = self._forward()
+        kept = self._kept.get(_stream())
+        if kept is None:
+            kept = self._kept[_stream()] = self._forward()
+        output, three = kept
         gradients: Sequence[torch.Tensor] = torch.autograd.grad(
-            output, self.inputs.three, self.inputs.incoming, retain_graph=True
+            output, three, self.inputs.incoming, retain_graph=True
         )
         return gradients
 
-    def _forward(self) -> torch.Tensor:
+    def _forward(self) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        """Make a graph on the current stream, of leaves that no other stream has seen.
+
+        A leaf stays with the stream on which it was first used, and a gradient that comes from
+        another one waits for that, which no capture survives. The leaves share their memory.
+        """
         import torch  # noqa: PLC0415 -- late
 
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
@@ -70,7 +78,8 @@ class Backward:
                 "a gradient is captured on a stream on which its forward pass never ran: call it "
                 "there once before"
             )
-        return self.way(*self.inputs.three)
+        three = [one.detach().requires_grad_() for one in self.inputs.three]
+        return self.way(*three), three
 
 
 def _stream() -> int:
@@ -110,10 +119,8 @@ def copies(problem: Problem, cache: int) -> int:
 
 
 def make(problem: Problem, device: Any, count: int, *, seed: int) -> list[Inputs]:
-    """Make copies of a problem's inputs, as its direction needs them."""
+    """Make copies of a problem's inputs."""
     first = tensors.make(problem, device, seed=seed)
-    if problem.direction is Direction.BACKWARD:
-        return [first.leaves() for _ in range(count)]
     return [first, *(first.copied() for _ in range(count - 1))]
 
 

@@ -180,8 +180,6 @@ def reasons(judgement: Judgement) -> Iterator[tuple[str, str]]:
         number = judgement.number(key)
         gets = f"stays as it is: {found}" if number is None else f"{number}: {found}"
         why = [found.last.why]
-        if number is not None and number != found.last.value and found.last.value is not None:
-            why.append(f"{found.last.value} stands for off in a configuration, so it gets the next")
         if not found.agreed:
             why.append(f"the repetitions differ, and the latest is the one to be safe with; in the "
                        f"first: {found.first.why}")  # fmt: skip

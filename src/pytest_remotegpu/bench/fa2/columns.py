@@ -184,7 +184,7 @@ def load(name: str, target: str) -> Column:
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"the column {name!r} is {target!r}, which can't be imported: {error}",
-            fix="name it as module:function, and put its folder on PYTHONPATH",
+            fix="name it as module:function, in the folder from which this runs or on PYTHONPATH",
         ) from error
     if not callable(make):
         raise UsageError(f"the column {name!r} is {target!r}, which is no function: {make!r}")

@@ -35,7 +35,7 @@ class Host:
 
     :ivar device: the card that torch takes, or the CPU. :ivar timer: holds the clock.
     :ivar look: names kernels; ``None`` on a CPU. :ivar cache: bytes of the card's; 0 on a CPU.
-    :ivar uuid: of the card; empty on a CPU.
+    :ivar uuid: of the card; empty on a CPU. :ivar place: torch's name of it, such as ``cuda:0``.
     :ivar states: what was seen of the card, as plain data, in order.
     """
 
@@ -44,6 +44,7 @@ class Host:
     look: Callable[[Callable[[], Any]], tuple[str, ...]] | None = None
     cache: int = 0
     uuid: str = ""
+    place: str = "cpu"
     states: list[Mapping[str, Any]] = field(default_factory=list)
 
     def told(self) -> measured.Device:
@@ -113,4 +114,5 @@ def this() -> Host:
         kernels.seen,
         cache_bytes(index),
         surroundings.uuid_of(index),
+        f"cuda:{index}",
     )

@@ -53,7 +53,8 @@ def seen(call: Callable[[], Any]) -> tuple[str, ...]:
     from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 -- late
 
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+    both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=both, acc_events=True) as profiler:
         call()
         torch.cuda.synchronize()
     on_card = torch.autograd.DeviceType.CUDA

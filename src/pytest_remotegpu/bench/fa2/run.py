@@ -213,7 +213,8 @@ class Runner:
             except BaseException as error:  # noqa: BLE001 -- see _reason
                 for name in _culprits(left.values(), error):
                     one = left.pop(name)
-                    why[name] = _reason(one.raised[0] if one.raised else error)
+                    own = error if isinstance(error, CaptureError) else None
+                    why[name] = _reason(own or next(iter(one.raised), error))
             self._free()
         return {}, why
 

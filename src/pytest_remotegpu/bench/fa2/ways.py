@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Way",
     "allowed",
+    "attend",
     "chunked",
     "dense",
     "flash_attn",
@@ -46,7 +47,7 @@ def widened(one: torch.Tensor, times: int) -> torch.Tensor:
     return one.unsqueeze(3).expand(-1, -1, -1, times, -1).flatten(2, 3)
 
 
-def _attend(
+def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any
 ) -> torch.Tensor:
     """Call torch's attention, which wants heads before tokens."""
@@ -73,19 +74,19 @@ def masked(problem: Problem, device: Device) -> Way:
     seen = masks.of_problem(problem, device)[skipped:]
 
     def shared(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return _attend(query, key, value, attn_mask=seen, enable_gqa=True)
+        return attend(query, key, value, attn_mask=seen, enable_gqa=True)
 
     def copied(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         times = problem.heads
-        return _attend(query, widened(key, times), widened(value, times), attn_mask=seen)
+        return attend(query, widened(key, times), widened(value, times), attn_mask=seen)
 
-    attend = shared if problem.heads > 1 and _is_fused(shared, problem, device) else copied
+    chosen = shared if problem.heads > 1 and _is_fused(shared, problem, device) else copied
 
     def way(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        output = attend(query[:, skipped:], key, value)
+        output = chosen(query[:, skipped:], key, value)
         return torch.nn.functional.pad(output, (0, 0, 0, 0, skipped, 0))
 
-    return way if skipped else attend
+    return way if skipped else chosen
 
 
 def _is_fused(way: Way, problem: Problem, device: Device) -> bool:
@@ -123,7 +124,7 @@ def dense(problem: Problem, device: Device, *, backend: str) -> Way:
     options = {"scale": _scale(problem)} | ({"enable_gqa": True} if shared else {})
 
     def square(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return _attend(query, key, value, is_causal=True, **options)
+        return attend(query, key, value, is_causal=True, **options)
 
     even = _even(problem, square)
     return allowed(
@@ -344,7 +345,7 @@ def chunked(problem: Problem, device: Device) -> Way:
 
         def square(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             times = query.shape[2] // key.shape[2]
-            return _attend(query, widened(key, times), widened(value, times), is_causal=True)
+            return attend(query, widened(key, times), widened(value, times), is_causal=True)
 
         return packed.folded(problem, square)
     assert problem.window is not None
@@ -358,7 +359,7 @@ def chunked(problem: Problem, device: Device) -> Way:
     def way(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         key, value = widened(key, heads), widened(value, heads)
         chunks = [
-            _attend(query[:, rows], key[:, near], value[:, near], attn_mask=seen)
+            attend(query[:, rows], key[:, near], value[:, near], attn_mask=seen)
             for rows, near, seen in cuts
         ]
         return torch.cat(chunks, dim=1)
