@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.sweeps import LENGTHS, WINDOWS, compressed, grows, made, sliding
-from pytest_remotegpu.bench.fa2 import judging
+from pytest_remotegpu.bench.fa2 import charts, document, judging
 from pytest_remotegpu.bench.fa2.judging import CMP, KEYS, SEL, WIN, Question, judge
 from pytest_remotegpu.bench.fa2.measured import Device, Measured
 from pytest_remotegpu.bench.fa2.rows import (
@@ -177,6 +177,55 @@ def test_each_direction_has_to_keep_it() -> None:
     assert judge(measured, Question(DEVICE)).number(WIN) == NEVER
     forward = Question(DEVICE, directions=(Direction.FORWARD,))
     assert judge(measured, forward).number(WIN) == 2048
+
+
+def test_a_direction_that_was_not_timed_in_a_regime_leaves_its_keys_alone() -> None:
+    """What could be captured forward says nothing of what could not be captured backward."""
+    measured = made(directions=Direction)
+    rows = tuple(
+        replace(row, times=(), why="no graph")
+        if (row.problem.direction, row.regime) == (Direction.BACKWARD, DEVICE)
+        else row
+        for row in measured.rows
+    )
+    measured = replace(measured, rows=rows)
+    judgement = judge(measured, Question(DEVICE))
+    assert (judgement.number(WIN), judgement.number(CMP), judgement.status) == (None, None, 5)
+    assert judgement.spans[WIN].last.why == (
+        "backward, bfloat16, B=1 G=2 h=2 Dk=64 Dv=64 was not measured in device time against "
+        "masked; --direction asks about one direction alone"
+    )
+    assert (judgement.beyond, judgement.rule) == ((), {})
+    forward = Question(DEVICE, directions=(Direction.FORWARD,))
+    assert judge(measured, forward).number(WIN) == 2048
+    assert judge(measured, Question(EAGER)).number(WIN) == NEVER
+    rows_of = {row[:3] + row[-1:] for row in charts.answers(measured, Question(DEVICE))}
+    assert (WIN, "all", "1.2 (20 % faster)", "no data in one run") in rows_of
+    assert (WIN, "forward", "1.2 (20 % faster)", "from S = 2048 in one run") in rows_of
+    assert not any(row[1] == "of" for row in charts.answers(made(), Question(DEVICE)))
+    plain = document.to_plain(measured, Question(DEVICE))
+    found = {
+        each["direction"]: each["number"]
+        for each in plain["by_direction"]
+        if (each["key"], each["margin"], each["regime"], each["reference"])
+        == (WIN, 1.2, "device", MASKED)
+    }
+    assert found == {"forward": 2048, "backward": None}
+
+
+def test_a_length_that_stands_for_off_is_not_written() -> None:
+    longer = tuple(
+        replace(row, problem=replace(row.problem, length=8192))
+        if row.problem.length == 2048
+        else row
+        for row in made().rows
+    )
+    judgement = judge(replace(made(), rows=longer), Question(DEVICE))
+    assert judgement.number(WIN) == 8193
+    ((line, _), *_) = charts.reasons(judgement)
+    assert line == (
+        "fa2_min_len_win 8193: from S = 8192, written as 8193 since 8192 stands for off in one run"
+    )
 
 
 def test_selected_blocks_are_judged_by_their_lines() -> None:

@@ -151,7 +151,8 @@ def test_the_report() -> None:
         ),
         "| fa2 | forward | `pytorch_flash::flash_fwd_splitkv_kernel<64>` | 80 |",
         "Against float32: **passed**.",
-        "all 24 problems agree with float32",
+        "2 comparisons passed.",
+        "fa2 was slow",
         "- nothing held it back",
         (
             "| S=256 w=32 (sliding, forward, bfloat16, B=1 G=2 h=2 Dk=64 Dv=64) | eager | 0.0625 "

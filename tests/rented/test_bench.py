@@ -134,4 +134,4 @@ def test_a_card_that_is_not_to_be_had_takes_no_other_along(
     assert rented(service) == ["L4:1"]
     assert re.search(r"^modal:B200 +2 +- +none has come back$", done.stdout, re.MULTILINE)
     assert re.search(r"^modal:L4 +5 +0\.\d+ USD", done.stdout, re.MULTILINE)
-    assert "[modal:B200]  " in done.stderr
+    assert "[modal:B200] remote: cost: refused: --remote-max-cost=1: " in done.stderr

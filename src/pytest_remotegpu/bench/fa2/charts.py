@@ -29,7 +29,6 @@ from pytest_remotegpu.bench.maps import Map
 from pytest_remotegpu.bench.thresholds import Answer
 
 __all__ = [
-    "HEADS",
     "KEPT",
     "SOME",
     "Chart",
@@ -44,7 +43,7 @@ __all__ = [
 KEPT, SOME, ABSENT = "✓", "~", "-"
 """What stands beside a speedup that keeps the margin in each repetition, and in some of them; and
 for a cell that was not measured."""
-HEADS: Final = ("key", "margin", "reference", *(f"{regime} time" for regime in Regime))
+HEADS: Final = ("key", "of", "margin", "reference", *(f"{regime} time" for regime in Regime))
 """Of the table of :func:`answers`."""
 
 
@@ -134,10 +133,28 @@ def speed(found: Estimate | None, mark: str = "", *, interval: bool = True) -> s
 # thresholds
 
 
-def answers(measured: Measured, question: Question) -> Iterator[tuple[str, ...]]:
+def answers(measured: Measured, question: Question) -> list[tuple[str, ...]]:
     """Give the table of thresholds: for each key, margin and reference, both regimes side by side.
 
-    A key of which nothing was measured is left out.
+    Where a question is about several directions, each of them alone has rows, too. A key of which
+    nothing was measured is left out.
+
+    :return: the head first; nothing where there is no row.
+    """
+    rows = list(_answers(measured, question, "all" if judging.alone(measured, question) else ""))
+    for direction in judging.alone(measured, question):
+        asked = replace(question, directions=(direction,))
+        rows += [row for row in _answers(measured, asked, str(direction)) if row[0] != SEL]
+    if not rows:
+        return []
+    table = [HEADS, *sorted(rows, key=lambda row: (WIN, CMP, SEL).index(row[0]))]
+    return table if any(row[1] for row in rows) else [(row[0], *row[2:]) for row in table]
+
+
+def _answers(measured: Measured, question: Question, name: str) -> Iterator[tuple[str, ...]]:
+    """Give rows of the table.
+
+    :param name: of the directions that they are of.
     """
     margins = sorted({*MARGINS, question.margin})
     for key in (WIN, CMP):
@@ -148,11 +165,11 @@ def answers(measured: Measured, question: Question) -> Iterator[tuple[str, ...]]
                     judging.spans(measured, replace(asked, regime=regime))[key] for regime in Regime
                 ]
                 if any(each.last.answer is not Answer.NO_DATA for each in found):
-                    yield key, thresholds.in_words(margin), reference, *map(str, found)
+                    yield key, name, thresholds.in_words(margin), reference, *map(str, found)
     for margin in margins:
         last = judging.spans(measured, replace(question, margin=margin))[SEL].last
         if last.answer is not Answer.NO_DATA:
-            yield SEL, thresholds.in_words(margin), "its reference", str(last), ABSENT
+            yield SEL, name, thresholds.in_words(margin), "its reference", str(last), ABSENT
 
 
 def reasons(judgement: Judgement) -> Iterator[tuple[str, str]]:

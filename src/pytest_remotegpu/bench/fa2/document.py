@@ -88,6 +88,7 @@ def _more(measured: Measured, judgement: Judgement) -> dict[str, Any]:
         "parity": str(judgement.parity),
         "trouble": judgement.trouble,
         "thresholds": list(_thresholds(measured, judgement.question)),
+        "by_direction": list(_by_direction(measured, judgement.question)),
         "beyond": [list(place) for place in judgement.beyond],
         "rule": [{"window": w, "from": start} for w, start in judgement.rule.items()],
         "environment": _open(measured.environment),
@@ -143,6 +144,14 @@ def _thresholds(measured: Measured, question: Question) -> Iterable[dict[str, An
                             "reference": reference,
                             **_span(found),
                         }
+
+
+def _by_direction(measured: Measured, question: Question) -> Iterable[dict[str, Any]]:
+    """Answer the same for each direction alone, where the question is about several."""
+    for direction in judging.alone(measured, question):
+        for each in _thresholds(measured, replace(question, directions=(direction,))):
+            if each["key"] != judging.SEL:
+                yield {"direction": str(direction), **each}
 
 
 def _span(found: Span) -> dict[str, Any]:

@@ -39,6 +39,7 @@ __all__ = [
     "Judgement",
     "Question",
     "Setting",
+    "alone",
     "cells",
     "judge",
     "merged",
@@ -274,8 +275,8 @@ class Judgement:
 def spans(measured: Measured, question: Question) -> dict[str, Span]:
     """Find the thresholds of each key, whatever parity says.
 
-    A window of the user's that was not measured leaves its key without an answer: nobody knows how
-    it would do.
+    A window of the user's that was not measured, or a setting that was not in this regime, leaves
+    its key without an answer: nobody knows how it would do.
     """
     found = _asked(measured, question)
     kinds = {WIN: Branch.SLIDING, CMP: Branch.COMPRESSED}
@@ -290,14 +291,34 @@ def spans(measured: Measured, question: Question) -> dict[str, Span]:
         )
         for key, branch in kinds.items()
     }
-    lacking = sorted(set(question.windows) - {cell.window for cell in found})
-    if lacking:
-        why = f"window {', '.join(map(str, lacking))} was not measured"
-        nothing = Threshold(Answer.NO_DATA, None, question.margin, UNITS[WIN], why)
-        answers[WIN] = span([nothing] * len(measured.repetitions))
+    for key, branch in kinds.items():
+        if why := _lacking(measured, question, branch, found):
+            nothing = Threshold(Answer.NO_DATA, None, question.margin, UNITS[key], why)
+            answers[key] = span([nothing] * len(measured.repetitions))
     rows = [row for row in parse(measured.selection_output).rows if isinstance(row, Selection)]
     points = ((row.length, Estimate.exactly(row.speedup)) for row in rows)
     return {**answers, SEL: span([threshold(points, margin=question.margin, unit=UNITS[SEL])])}
+
+
+def _lacking(measured: Measured, question: Question, branch: Branch, found: Iterable[Cell]) -> str:
+    """Say what is asked about and was not measured; empty where nothing is."""
+    cells_of_it = [cell for cell in found if cell.branch is branch]
+    windows = sorted(set(question.windows) - {cell.window for cell in cells_of_it})
+    if windows and branch is Branch.SLIDING:
+        return f"window {', '.join(map(str, windows))} was not measured"
+    settings = {
+        Setting.of(row.problem)
+        for row in measured.rows
+        if row.problem.branch is branch
+        and (not question.directions or row.problem.direction in question.directions)
+    }
+    missing = sorted(settings - {cell.setting for cell in cells_of_it})
+    if not missing or not cells_of_it:
+        return ""
+    return (
+        f"{missing[0]} was not measured in {question.regime} time against {question.reference}; "
+        "--direction asks about one direction alone"
+    )
 
 
 def _asked(measured: Measured, question: Question) -> list[Cell]:
@@ -321,12 +342,19 @@ def judge(measured: Measured, question: Question) -> Judgement:
         trouble = "no card was used"
     elif not measured.complete:
         trouble = trouble or "the sweep has not come to its end"
-    return Judgement(
-        question,
-        parity,
-        trouble,
-        spans(measured, question),
-        sliding,
-        sliding.beyond(question.margin),
-        sliding.rule(question.margin),
+    found, margin = spans(measured, question), question.margin
+    known = found[WIN].last.answer is not Answer.NO_DATA
+    beyond = sliding.beyond(margin) if known else ()
+    rule = sliding.rule(margin) if known else {}
+    return Judgement(question, parity, trouble, found, sliding, beyond, rule)
+
+
+def alone(measured: Measured, question: Question) -> tuple[Direction, ...]:
+    """List the directions that can be asked about alone, where a question is about several."""
+    found = {row.problem.direction for row in measured.rows}
+    asked = tuple(
+        each
+        for each in Direction
+        if each in found and (not question.directions or each in question.directions)
     )
+    return asked if len(asked) > 1 else ()

@@ -55,7 +55,7 @@ def _one(axis: Any, chart: Chart, regime: Regime, margin: float) -> None:
     cells, sizes, windows = chart.map(regime).cells, list(chart.lengths), chart.windows
     rows = [[_colour(cells.get((size, window))) for window in windows] for size in sizes]
     axis.imshow(rows, cmap="RdYlGn", vmin=-1, vmax=1, aspect="auto", origin="lower")
-    axis.set_title(f"{chart.setting.direction}, {chart.setting.dtype}, {regime} time", fontsize=10)
+    axis.set_title(f"{chart.setting}\n{regime} time", fontsize=9)
     axis.set_xticks(range(len(windows)), [str(window) for window in windows])
     axis.set_yticks(range(len(sizes)), [str(size) for size in sizes])
     axis.set_xlabel("window w, tokens")

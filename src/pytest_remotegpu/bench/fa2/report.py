@@ -20,8 +20,11 @@ from pytest_remotegpu.bench.fa2.rows import Branch, Parity, Problem, Regime, Row
 __all__ = ["NAME", "cost", "markdown", "table"]
 
 NAME: Final = "report.md"
+LEFT_OUT: Final = ("card", "device", "uuid")
+"""Of the environment: the card has a line of its own, and which one it was says nothing."""
 SHOWN: Final = 20
 """Lines of the comparisons with float32 that are shown."""
+PASSED: Final = ": passed"
 OF_STATES: Final = ("sm_mhz", "memory_mhz", "watts", "celsius")
 """Numbers in the states of a card whose range is shown."""
 
@@ -86,11 +89,11 @@ def _head(measured: Measured, judgement: Judgement) -> Iterator[str]:
 
 
 def _versions(measured: Measured) -> list[str]:
-    """Name what of the environment is a word or a number."""
+    """Name what of the environment is a word or a number, and not said otherwise."""
     return [
         name
         for name, value in measured.environment.items()
-        if name != "card" and isinstance(value, str | int | float) and value != ""
+        if name not in LEFT_OUT and isinstance(value, str | int | float) and value != ""
     ]
 
 
@@ -129,8 +132,8 @@ def _decided(measured: Measured, judgement: Judgement) -> Iterator[str]:
     yield ""
     yield "## Thresholds"
     yield ""
-    answers = list(charts.answers(measured, judgement.question))
-    yield from table([charts.HEADS, *answers]) if answers else ["None: nothing was measured."]
+    answers = charts.answers(measured, judgement.question)
+    yield from table(answers) if answers else ["None: nothing was measured."]
     yield ""
 
 
@@ -261,13 +264,21 @@ def _parity(measured: Measured) -> Iterator[str]:
     rows = [row for row in measured.rows if row.parity is Parity.FAILED]
     for line in sorted({_failed(row) for row in rows}):
         yield f"- {line}"
-    lines = measured.parity_output.splitlines()
-    if lines:
+    yield from _said(measured.parity_output.splitlines())
+
+
+def _said(lines: Sequence[str]) -> Iterator[str]:
+    """Show what comparisons have said; of those that passed, how many there are."""
+    others = [line for line in lines if not line.endswith(PASSED)]
+    passed = len(lines) - len(others)
+    if passed:
+        yield f"{passed} comparison{'s' if passed != 1 else ''} passed."
+    if others:
         yield ""
         yield "```text"
-        yield from (line.replace("```", "'''") for line in lines[:SHOWN])
-        if len(lines) > SHOWN:
-            yield f"... and {len(lines) - SHOWN} more lines, in the document"
+        yield from (line.replace("```", "'''") for line in others[:SHOWN])
+        if len(others) > SHOWN:
+            yield f"... and {len(others) - SHOWN} more lines, in the document"
         yield "```"
     yield ""
 

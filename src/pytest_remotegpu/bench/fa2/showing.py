@@ -92,10 +92,8 @@ def _intervals(chart: Chart, margin: float) -> Iterator[str]:
 
 def decided(measured: Measured, judgement: Judgement) -> Iterator[str]:
     """Write the thresholds, and what a configuration gets, with the reasons."""
-    answers = list(charts.answers(measured, judgement.question))
-    yield from (
-        table([charts.HEADS, *answers]) if answers else ["no threshold: nothing was measured"]
-    )
+    answers = charts.answers(measured, judgement.question)
+    yield from (table(answers) if answers else ["no threshold: nothing was measured"])
     yield ""
     yield f"asked for: {judgement.question}"
     for line, why in charts.reasons(judgement):
