@@ -85,6 +85,7 @@ SECTIONS = {
     "cli": COMMAND,
     "doctor/*": COMMAND,
     "errands": COMMAND,
+    "benching": COMMAND,
     "rented": COMMAND,
     "shelling": COMMAND,
     "worker/hold": CARDS,
