@@ -109,6 +109,10 @@ def test_another_sweep_is_compared_where_both_have_rows() -> None:
     assert states(compared(made(), half)) == {State.EQUAL: 60, State.GONE: 60}
     assert states(compared(half, made())) == {State.EQUAL: 60, State.NEW: 60}
     assert compared(half, made()).status == 0
+    told = list(lines(compared(half, made())))
+    assert len([line for line in told if line.startswith("new: ")]) == 11
+    assert "new: ... and 50 more" in told
+    assert len([t for t in lines(compared(made(), scaled(made(), 2))) if "slower: " in t]) == 120
     other = replace(made(), rows=tuple(r for r in made().rows if r.problem.length <= 512))
     assert compared(half, other).status == 5
 

@@ -38,6 +38,8 @@ class State(StrEnum):
     GONE = "not in the new sweep"
 
 
+MOST: Final = 10
+"""Rows of one kind that are shown; of those that fail, all are."""
 FAILING: Final = frozenset({State.SLOWER, State.LOST})
 
 
@@ -205,8 +207,13 @@ def lines(found: Comparison) -> Iterator[str]:
         yield f"not compared, the environments differ: {'; '.join(found.differences)}"
     states = [change.state for change in found.changes]
     for state in State:
-        if state is not State.EQUAL:
-            yield from (str(change) for change in found.changes if change.state is state)
+        if state is State.EQUAL:
+            continue
+        texts = [str(change) for change in found.changes if change.state is state]
+        most = len(texts) if state in FAILING else MOST
+        yield from texts[:most]
+        if len(texts) > most:
+            yield f"{state}: ... and {len(texts) - most} more"
     if states:
         counts = {state: states.count(state) for state in State if state in states}
         yield ", ".join(f"{number} {state}" for state, number in counts.items())
