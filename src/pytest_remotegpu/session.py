@@ -46,7 +46,7 @@ class RemoteSession:
         with self._far.interrupts:
             try:
                 with self._far.interrupts.noticing():
-                    self._in_order = self._failure_budget() is not None
+                    self._in_order = self._failure_budget() is not None or self._debugs
                     if self._in_order:
                         self._run_in_order(items, shapes)
                     else:
@@ -67,6 +67,12 @@ class RemoteSession:
             own = 2 if getattr(option, "stepwise_skip", False) else 1
             maxfail = min(maxfail or own, own)
         return max(maxfail - self._session.testsfailed, 1) if maxfail else None
+
+    @property
+    def _debugs(self) -> bool:
+        """Whether a debugger waits for failures, or for each test: one after the other."""
+        option = self._config.option
+        return bool(getattr(option, "usepdb", False) or getattr(option, "trace", False))
 
     # one after the other
 
@@ -153,7 +159,8 @@ class RemoteSession:
 
     def _run_here(self, item: pytest.Item, following: pytest.Item | None) -> None:
         self._ran_here += 1
-        self._config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        with self._far.desk.aside():
+            self._config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         self._stop_where_told()
 
     def _stop_where_told(self) -> None:
@@ -166,8 +173,13 @@ class RemoteSession:
     # news from afar
 
     def _pump(self, timeout: float) -> None:
-        """Take in what has come, and replay what is complete."""
+        """Take in what has come, and replay what is complete.
+
+        While somebody debugs, nothing is shown and no test begins here.
+        """
         self._far.pump(timeout)
+        while self._far.desk.busy:
+            self._far.pump(TICK)
         self._start_waiting()
         self._replay_ready()
 

@@ -21,6 +21,7 @@ from msgspec import Struct, field
 from pytest_remotegpu import (
     audience,
     covered,
+    desk,
     environment,
     importpath,
     snapshot,
@@ -72,12 +73,14 @@ class Start(Struct, frozen=True):
     :ivar path: its import path.
     :ivar argv: its arguments.
     :ivar cwd: its folder.
+    :ivar terminal: whether somebody sits at its terminal.
     """
 
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     path: list[str] = field(default_factory=lambda: list(sys.path))
     argv: list[str] = field(default_factory=lambda: list(sys.argv))
     cwd: str = field(default_factory=os.getcwd)
+    terminal: bool = False
 
 
 class Sender(Struct, frozen=True):
@@ -103,6 +106,7 @@ class Shipping:
     :param ships_tree: whether the project's files travel.
     :param names_cards: whether the far side is to look for the types that marks name.
     :ivar failures: explains those of the far side.
+    :ivar nobody: why debuggers there get no terminal; empty where they do.
     :ivar unimported: test files that this side leaves to that one to import.
     """
 
@@ -138,6 +142,7 @@ class Shipping:
             config.rootpath, start.cwd, settings, self.further, same=not ships_tree
         )
         self.measures = False
+        self.nobody = ""
 
     def take_snapshot(self) -> None:
         """List the project's files where they have to travel.
@@ -378,6 +383,9 @@ class Shipping:
             shown_argv=self.sender.argv or self.start.argv,
             python=environment.interpreter_options(sys.orig_argv),
             coverage=self._coverage(),
+            terminal="" if self.nobody else os.environ.get("TERM", "") or "dumb",
+            nobody=self.nobody,
+            screen=(24, 80) if self.nobody else desk.screen(),
         )
 
     def _coverage(self) -> orders.Coverage | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_remotegpu import backends
+from pytest_remotegpu import backends, desk
 from pytest_remotegpu.backends.base import Backend, Describes, Site
 from pytest_remotegpu.backends.warm import Begun
 from pytest_remotegpu.config import Settings, split_spec
@@ -47,7 +47,7 @@ def make(
                 f"--remote={settings.spec} has nothing behind its colon; write --remote={name} "
                 "(is a variable unset in the command?)"
             )
-        _check(config, settings, backend)
+        _check(config, settings, backend, at_terminal=Start(*start).terminal)
     if _distributes(config):
         return _hub(config, settings, backend)
     if given is not None:
@@ -84,13 +84,16 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit, begun: Begu
     )
 
 
-def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
+def _check(
+    config: pytest.Config, settings: Settings, backend: Backend, *, at_terminal: bool
+) -> None:
     option = config.option
     if getattr(option, "usepdb", False) or getattr(option, "trace", False):
-        raise UsageError(
-            "--pdb and --trace need a terminal, and shipped tests have none; "
-            "run the test without --remote"
-        )
+        why = desk.why_nobody(backend, there=at_terminal, distributed=False)
+        if why:
+            raise UsageError(
+                f"--pdb and --trace need a terminal, and shipped tests have none: {why}"
+            )
     if settings.rev and not backend.ships_tree:
         raise UsageError(
             f"--remote-rev={settings.rev} needs a far side that files are sent to, such as"
