@@ -34,9 +34,8 @@ __all__ = ["Desk", "screen", "why_nobody"]
 TERMINAL: Final = "/dev/tty"
 LEAVE: Final = b"\x1c"
 """Ctrl-\\ ends a program that does nothing else any more; here the session, whatever is there."""
+INTERRUPT: Final = b"\x03"
 PIECE: Final = 4096
-ANSWERS: Final = 3.0
-"""Seconds within which a second Ctrl-C is meant for the session: nobody has answered the first."""
 
 
 def _has_terminal() -> bool:
@@ -100,8 +99,7 @@ class Desk:
         self._terminal: Terminal | None = None
         self._began = 0.0
         self._lent = 0.0
-        self._asked: float | None = None
-        self._to_interrupt = False
+        self._asked = self._to_interrupt = False
         self._continued: Worker | None = None
         self._away = False
 
@@ -156,7 +154,7 @@ class Desk:
                 self.close()
 
     def _lend(self, worker: Worker, name: str) -> None:
-        self._asked = None
+        self._asked = False
         what = f" {name}" if name else ""
         terminal.say(
             self._config, f"debugging{what} on {worker.name}; Ctrl-\\ ends the session at once"
@@ -182,7 +180,8 @@ class Desk:
     # Ctrl-C while nothing is lent
 
     def ended(self, worker: Worker) -> None:
-        """Take note that the test is over in which a debugger has been."""
+        """Take note that a worker's test is over, or the worker itself."""
+        self._asked = False
         if worker is self._continued:
             self._continued = None
 
@@ -198,20 +197,23 @@ class Desk:
     def diverts(self) -> bool:
         """Say whether Ctrl-C is meant for a test there, whose debugger waits for it.
 
-        That is so once for each answer. Called by a signal's handler: it sends nothing itself.
+        That is so once for each answer: a second one ends the session. Called by a signal's handler:
+        it sends nothing itself.
         """
         listens = self._continued is not None or bool(getattr(self._config.option, "usepdb", False))
         if not self._offered or not listens or self._away or self.busy:
             return False
-        now = time.monotonic()
-        if self._asked is not None and now - self._asked < ANSWERS:
+        if self._asked:
             return False
-        self._asked, self._to_interrupt = now, True
+        self._asked = self._to_interrupt = True
         return True
 
     def _pass_on_interrupt(self, controller: Controller) -> None:
         if self._to_interrupt:
             self._to_interrupt = False
+            terminal.say(
+                self._config, "Ctrl-C goes to the test, for its debugger; again: ends the session"
+            )
             chosen = [self._continued] if self._continued is not None else controller.living()
             for worker in chosen:
                 worker.send(orders.Interrupt())
@@ -280,6 +282,16 @@ class Terminal:
                     return
                 yield keys
 
+    def _pass_rest(self) -> None:
+        """Let no key be lost that was pressed at the last moment, when nobody listened any more."""
+        if not select.select([self._fd], [], [], 0)[0]:
+            return
+        keys = os.read(self._fd, PIECE)
+        if INTERRUPT in keys:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            self._worker.send(orders.Keys(keys))
+
     def show(self, data: bytes) -> None:
         """Write what a debugger shows."""
         self._ends_line = data.endswith(b"\n")
@@ -298,5 +310,6 @@ class Terminal:
             signal.signal(signal.SIGWINCH, self._before)
         with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._mode)
+            self._pass_rest()
         for fd in (self._fd, self._ears, self._mouth):
             os.close(fd)
