@@ -6,6 +6,7 @@ Knows the command line only.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ def write(project: Path, text: str, name: str = "test_it.py") -> None:
     (project / name).write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
 
 
-def seated(project: Path, where: str, *args: str) -> Seat:
+def seated(project: Path, where: str, *args: str, environ: Mapping[str, str] | None = None) -> Seat:
     """Start a session, by this side's configuration."""
     marker = ["-o", "markers=gpu: here"] if where == PLAIN else [where]
-    return Seat(project, *marker, *args)
+    return Seat(project, *marker, *args, environ=environ)
