@@ -197,8 +197,8 @@ class Desk:
     def diverts(self) -> bool:
         """Say whether Ctrl-C is meant for a test there, whose debugger waits for it.
 
-        That is so once for each answer: a second one ends the session. Called by a signal's handler:
-        it sends nothing itself.
+        That is so once for each answer: a second one ends the session. A signal's handler calls it,
+        so it sends nothing itself.
         """
         listens = self._continued is not None or bool(getattr(self._config.option, "usepdb", False))
         if not self._offered or not listens or self._away or self.busy:

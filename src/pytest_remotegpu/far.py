@@ -6,7 +6,6 @@ from the main thread only. Backends are known by their contract only.
 
 from __future__ import annotations
 
-import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -207,9 +206,10 @@ class FarSide:
         for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
             self.summary.note(note)
         what = f"{len(tests)} tests" if files is None else "collection"
-        command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
+        words = getattr(worker.channel, "command", [self.backend.name])
+        command, args = map(self._shipping.discreet_command, (words, order.options.args))
         self._debug(f"{worker.name}: {what} on {worker.shape}: {command}")
-        self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
+        self._debug(f"{worker.name}: runs there: pytest {args}")
         return order
 
     # collection there
@@ -232,7 +232,8 @@ class FarSide:
 
     def _debug(self, text: str) -> None:
         if self._settings.debug:
-            terminal.debug(self._config, f"+{time.monotonic() - self._began:.3f} s  {text}")
+            said = self._shipping.discreet(text)
+            terminal.debug(self._config, f"+{time.monotonic() - self._began:.3f} s  {said}")
 
     def _workers(self) -> int:
         """Say how many workers the session has."""

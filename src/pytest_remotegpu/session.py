@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import plan
+from pytest_remotegpu import plan, terminal
 from pytest_remotegpu.far import TICK, FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.pool import Pool, Serves
@@ -40,6 +40,8 @@ class RemoteSession:
     def run(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
         """Run all tests: in order where a failure may end the session, else both sides at once."""
         self._far.prepare(items, shapes)
+        if self._debugs and any(shape.launcher for shape in shapes if shape):
+            terminal.say(self._config, "tests that run in several ranks get no debugger")
         for shape in dict.fromkeys(shapes):
             if shape is not None:
                 self._far.lane(shape)

@@ -5,12 +5,14 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import secrets
+import shlex
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ from pytest_remotegpu import (
     audience,
     covered,
     desk,
+    discreet,
     environment,
     importpath,
     snapshot,
@@ -274,6 +277,18 @@ class Shipping:
         """Give the variables for the far side that settings name."""
         variables = dict(self.start.environ)
         return environment.passed_on(variables, self._names()) if self._ships_tree else variables
+
+    def discreet(self, text: str) -> str:
+        """Blot out secrets in what may be published: values that are passed on are some."""
+        return discreet.blotted(text, self._secrets)
+
+    def discreet_command(self, words: Sequence[str]) -> str:
+        """Do so in the words of a command."""
+        return shlex.join(discreet.blotted_words(words, self._secrets))
+
+    @functools.cached_property
+    def _secrets(self) -> list[str]:
+        return discreet.values_of(self.start.environ, self._names())
 
     def _names(self) -> Iterator[str]:
         """Name the variables that the far side gets."""

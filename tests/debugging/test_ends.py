@@ -1,4 +1,4 @@
-"""What ends while somebody sits at the prompt of a shipped test, and what is left of it: nothing."""
+"""What ends while somebody sits at the prompt of a shipped test, and that nothing is left of it."""
 
 from __future__ import annotations
 
