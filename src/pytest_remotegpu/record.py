@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from pytest_remotegpu import cost
 from pytest_remotegpu.cost import WorkerCost
+from pytest_remotegpu.discreet import blotted
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.outputs import folder_name
 from pytest_remotegpu.summary import RunSummary, ShapeSummary
@@ -159,7 +160,7 @@ def _left(summary: RunSummary) -> list[dict[str, Any]] | None:
 
 def _backend(name: str, summary: RunSummary) -> dict[str, Any]:
     return {
-        "name": name,
+        "name": blotted(name),
         "where": summary.where or None,
         "gpu_used": summary.real,
         "cards": list(summary.cards),
