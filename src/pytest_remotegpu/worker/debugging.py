@@ -74,6 +74,7 @@ class Debugging:
         :raises RuntimeError: where there is none.
         """
         if self.why_not:
+            __tracebackhide__ = True
             self._resume()
             raise RuntimeError(self._refusal("pdb"))
         if self._handler is None:
@@ -179,6 +180,7 @@ class Debugging:
 
 def _refusing(text: str) -> Callable[..., Any]:
     def refuse(*_args: Any, **_kwargs: Any) -> None:
+        __tracebackhide__ = True  # the failure is the test's line
         raise RuntimeError(text)
 
     return refuse
