@@ -207,7 +207,7 @@ class FarSide:
             self.summary.note(note)
         what = f"{len(tests)} tests" if files is None else "collection"
         words = getattr(worker.channel, "command", [self.backend.name])
-        command, args = map(self._shipping.discreet_command, (words, order.options.args))
+        command, args = map(self._shipping.blotted_command, (words, order.options.args))
         self._debug(f"{worker.name}: {what} on {worker.shape}: {command}")
         self._debug(f"{worker.name}: runs there: pytest {args}")
         return order
@@ -232,7 +232,7 @@ class FarSide:
 
     def _debug(self, text: str) -> None:
         if self._settings.debug:
-            said = self._shipping.discreet(text)
+            said = self._shipping.blotted(text)
             terminal.debug(self._config, f"+{time.monotonic() - self._began:.3f} s  {said}")
 
     def _workers(self) -> int:

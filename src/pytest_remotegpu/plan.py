@@ -13,8 +13,8 @@ from itertools import groupby
 from msgspec import Struct
 
 from pytest_remotegpu import gpu, launchers
+from pytest_remotegpu.blotting import blotted
 from pytest_remotegpu.config import Setting
-from pytest_remotegpu.discreet import blotted
 from pytest_remotegpu.gpu import Shape
 
 __all__ = ["Stretch", "counts", "describe", "describe_groups", "near_misses", "stretches"]

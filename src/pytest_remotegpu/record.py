@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu import cost
+from pytest_remotegpu.blotting import blotted
 from pytest_remotegpu.cost import WorkerCost
-from pytest_remotegpu.discreet import blotted
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.outputs import folder_name
 from pytest_remotegpu.summary import RunSummary, ShapeSummary

@@ -22,9 +22,9 @@ from msgspec import Struct, field
 
 from pytest_remotegpu import (
     audience,
+    blotting,
     covered,
     desk,
-    discreet,
     environment,
     importpath,
     snapshot,
@@ -278,17 +278,17 @@ class Shipping:
         variables = dict(self.start.environ)
         return environment.passed_on(variables, self._names()) if self._ships_tree else variables
 
-    def discreet(self, text: str) -> str:
+    def blotted(self, text: str) -> str:
         """Blot out secrets in what may be published: values that are passed on are some."""
-        return discreet.blotted(text, self._secrets)
+        return blotting.blotted(text, self._secrets)
 
-    def discreet_command(self, words: Sequence[str]) -> str:
+    def blotted_command(self, words: Sequence[str]) -> str:
         """Do so in the words of a command."""
-        return shlex.join(discreet.blotted_words(words, self._secrets))
+        return shlex.join(blotting.blotted_words(words, self._secrets))
 
     @functools.cached_property
     def _secrets(self) -> list[str]:
-        return discreet.values_of(self.start.environ, self._names())
+        return blotting.values_of(self.start.environ, self._names())
 
     def _names(self) -> Iterator[str]:
         """Name the variables that the far side gets."""

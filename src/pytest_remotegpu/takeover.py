@@ -15,9 +15,9 @@ import pytest
 from pytest_remotegpu import backends, desk
 from pytest_remotegpu.backends.base import Backend, Describes, Site
 from pytest_remotegpu.backends.warm import Begun
+from pytest_remotegpu.blotting import blotted
 from pytest_remotegpu.config import Settings, split_spec
 from pytest_remotegpu.control import Control, Requirement
-from pytest_remotegpu.discreet import blotted
 from pytest_remotegpu.distributed import GIVEN, Hub, Node
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.outfit import Outfit
@@ -43,7 +43,7 @@ def make(
     if settings.spec is not None:
         name, rest = split_spec(settings.spec)
         backend = backends.find(name, rest, _site(config, settings, outfit, begun))
-        _be_discreet(backend)
+        _hide_secrets(backend)
         if settings.spec == f"{name}:":
             raise UsageError(
                 f"--remote={settings.spec} has nothing behind its colon; write --remote={name} "
@@ -63,12 +63,12 @@ def make(
     return Control(config, settings, backend, Start(*start))
 
 
-def _be_discreet(backend: Backend) -> None:
+def _hide_secrets(backend: Backend) -> None:
     """Let a backend's name be one that may be published, which headers and reports have in them."""
     for attribute in ("name", "where"):
         text = getattr(backend, attribute)
-        if (discreet := blotted(text)) != text:
-            setattr(backend, attribute, discreet)
+        if (hidden := blotted(text)) != text:
+            setattr(backend, attribute, hidden)
 
 
 def _site(config: pytest.Config, settings: Settings, outfit: Outfit, begun: Begun | None) -> Site:

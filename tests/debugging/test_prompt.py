@@ -43,8 +43,8 @@ def test_lines_are_edited_and_the_test_goes_on(project: Path, where: str) -> Non
         assert "('up', 'no')" in seat.expect(PROMPT)
         seat.type("\x1b[A\r")
         assert "('up', 'no')" in seat.expect(PROMPT)
-        seat.type("whe\t\r")
-        assert "-> x += 1" in seat.expect(PROMPT)
+        seat.type("longli\t\r")
+        assert "def test_stops():" in seat.expect(PROMPT)
         assert seat.ask("x = 40") == ""
         seat.type("c\r")
         seat.expect("PDB continue (IO-capturing resumed)")

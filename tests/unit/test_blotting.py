@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_remotegpu.discreet import blotted, blotted_words, values_of
+from pytest_remotegpu.blotting import blotted, blotted_words, values_of
 
 
 @pytest.mark.parametrize(
