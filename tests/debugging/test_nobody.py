@@ -51,15 +51,20 @@ def test_a_breakpoint_fails_its_test(
     assert "was captured" in text
 
 
-@pytest.mark.parametrize("option", ["--pdb", "--trace"])
-def test_options_are_refused(option: str, pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    ("where", "option", "why"),
+    [
+        (CPU, "--pdb", "start it in a terminal"),
+        (CPU, "--trace", "start it in a terminal"),
+        ("--remote=modal:T4", "--pdb", "modal:T4 rents machines, * or with --remote=ssh:HOST"),
+    ],
+)
+def test_options_are_refused(where: str, option: str, why: str, pytester: pytest.Pytester) -> None:
     """Before anything runs."""
     pytester.makepyfile(BREAKS)
-    result = run(pytester, CPU, option)
+    result = run(pytester, where, option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --pdb and --trace need a terminal, * start it in a terminal*"]
-    )
+    result.stderr.fnmatch_lines([f"ERROR: --pdb and --trace need a terminal, *{why}*"])
 
 
 def test_ranks_share_no_terminal(project: Path) -> None:
@@ -78,7 +83,8 @@ def test_ranks_share_no_terminal(project: Path) -> None:
             breakpoint()
         """,
     )
-    with seated(project, CPU) as seat:
+    with seated(project, CPU, "--pdb") as seat:
+        seat.expect("tests that run in several ranks get no debugger")
         seat.expect(PROMPT)
         seat.type("c\r")
         assert seat.end() == pytest.ExitCode.TESTS_FAILED, seat.text

@@ -135,11 +135,11 @@ class Debugging:
         if capture is not None:
             capture.suspend(in_=True)
         _flush()
-        self._emitter.debugs = True
-        self._emitter.flush()
         with contextlib.ExitStack() as stack:
             terminal = os.open(self._path, os.O_RDWR | os.O_NOCTTY)
             stack.callback(os.close, terminal)
+            self._emitter.debugs = True
+            self._emitter.flush()
             with contextlib.suppress(OSError):  # it is this process's already
                 fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
             stack.callback(os.write, terminal, events.SHOWN)

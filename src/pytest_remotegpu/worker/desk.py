@@ -95,7 +95,7 @@ class Desk:
 
     def _resize(self, window: orders.Window) -> None:
         if self._fds:
-            rows, columns = (min(max(n, 1), 2**15) for n in (window.rows, window.columns))
+            rows, columns = (min(max(n, 0), 2**15) for n in (window.rows, window.columns))
             fcntl.ioctl(self._fds[0], termios.TIOCSWINSZ, _SIZE.pack(rows, columns, 0, 0))
 
     def _write(self) -> None:
