@@ -18,7 +18,7 @@ SHORTEST: Final = 6
 """Characters that a variable's value has at the least to be looked for: else ``1`` would be."""
 
 _SAYS_SO: Final = (
-    r"[\w.-]*(?:token|secret|passw|pwd|passphrase|credential|cookie|authori[sz]ation|bearer"
+    r"[\w.-]*(?:token|secret|passw|[_.-]pwd|passphrase|credential|cookie|authori[sz]ation|bearer"
     r"|api[-_.]?key|access[-_.]?key|private[-_.]?key|account[-_.]?key|auth[-_.]?key|signature)[\w.-]*"
 )
 """A name of what is a secret."""

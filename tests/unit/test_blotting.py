@@ -18,6 +18,7 @@ from pytest_remotegpu.blotting import blotted, blotted_words, values_of
             "docker run -e HF_HOME=/x -e WANDB=zzz image",
             "docker run -e HF_HOME=*** -e WANDB=*** image",
         ),
+        ("DB_PWD: abc", "DB_PWD: ***"),
         ("env MY_VALUE='a b' python", "env MY_VALUE=*** python"),
         ("postgres://user:pa55@host:5432/db", "postgres://user:***@host:5432/db"),
         ("https://ghp_x@github.com/a/b.git", "https://***@github.com/a/b.git"),
@@ -54,7 +55,7 @@ def test_values_that_are_known() -> None:
     """Of variables whose names say so, and of those that are passed on; short ones are not."""
     environ = {
         "HF_TOKEN": "planted-1", "DB_PASS": "planted-2", "MY_APP_MODE": "planted-3",
-        "SSH_KEY": "planted-longest", "HOME": "/home/me", "KEYBOARD": "querty", "MY_APP_N": "1",
+        "SSH_KEY": "planted-longest", "HOME": "/home/me", "KEYBOARD": "querty", "MY_APP_N": "1", "PWD": "/home/me", "OLDPWD": "/home/you",
     }  # fmt: skip
     values = values_of(environ, ["MY_APP_*"])
     assert values == ["planted-longest", "planted-1", "planted-2", "planted-3"] or (
