@@ -55,7 +55,8 @@ def test_values_that_are_known() -> None:
     """Of variables whose names say so, and of those that are passed on; short ones are not."""
     environ = {
         "HF_TOKEN": "planted-1", "DB_PASS": "planted-2", "MY_APP_MODE": "planted-3",
-        "SSH_KEY": "planted-longest", "HOME": "/home/me", "KEYBOARD": "querty", "MY_APP_N": "1", "PWD": "/home/me", "OLDPWD": "/home/you",
+        "SSH_KEY": "planted-longest", "HOME": "/home/me", "KEYBOARD": "querty", "MY_APP_N": "1",
+        "PWD": "/home/me", "OLDPWD": "/home/you",
     }  # fmt: skip
     values = values_of(environ, ["MY_APP_*"])
     assert values == ["planted-longest", "planted-1", "planted-2", "planted-3"] or (
