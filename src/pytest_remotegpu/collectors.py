@@ -215,12 +215,21 @@ class Collectors:
     # news
 
     def _pump(self) -> None:
+        """Take in what comes next; while somebody debugs, nothing is collected here.
+
+        :raises UsageError: where the far side can't serve this session.
+        """
+        self._hear()
+        while self._far.desk.busy:
+            self._hear()
+
+    def _hear(self) -> None:
         """Take in what comes next.
 
         :raises UsageError: where the far side can't serve this session.
         """
         self._far.pass_on_words()
-        said = self._far.opened().next(TICK)
+        said = self._far.desk.next(self._far.opened(), TICK)
         if said is None:
             self._expire_silent()
             return
@@ -250,6 +259,7 @@ class Collectors:
         self._far.news.tell(heard)
         said = replace(heard, told=True)
         if isinstance(said.what, Lost):
+            self._far.desk.gone(said.worker)
             self._take_end(gatherer, said.what)
         elif isinstance(said.what, Hello):
             self._take_hello(said.what)
@@ -328,7 +338,7 @@ class Collectors:
             case events.Warned():
                 self._far.replayer.warn(event, "")
             case _:
-                return False
+                return self._far.desk.takes(gatherer.worker, event)
         return True
 
     def _take_tree(self, gatherer: Gatherer, event: events.FileTree) -> None:
@@ -368,4 +378,4 @@ class Collectors:
         gatherer.needed.update(event.digests)
         if max(gatherer.needed.values(), default=0) > MOST_ASKED:
             raise ProtocolError("the same contents are asked for again and again")
-        self._far.supply(event.digests, gatherer.worker)
+        self._far.news.supply(event.digests, gatherer.worker)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import conftests, plan, pool, selection, spending, terminal, timeline
+from pytest_remotegpu import conftests, desk, plan, pool, selection, spending, terminal, timeline
 from pytest_remotegpu.backends.base import (
     Announces,
     Backend,
@@ -106,6 +106,9 @@ class Control:
             ships_tree=ships,
             names_cards=not (isinstance(backend, Picks) and backend.picks_cards),
             sender=sender or Sender(),
+        )
+        self._shipping.nobody = desk.why_nobody(
+            backend, there=start.terminal, distributed=sender is not None
         )
         self._far: FarSide | None = None
         self._interrupts = Interrupts()

@@ -6,7 +6,6 @@ from the main thread only. Backends are known by their contract only.
 
 from __future__ import annotations
 
-import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from pytest_remotegpu.backends.base import Backend, Environment, Heading, Tells
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Said, Worker
+from pytest_remotegpu.desk import Desk
 from pytest_remotegpu.durations import Durations
 from pytest_remotegpu.endings import error_of
 from pytest_remotegpu.gpu import Shape
@@ -60,7 +60,7 @@ class FarSide:
     :ivar lanes: those that have been asked for. :ivar tests: the shipped tests by their item.
     :ivar replayer: shows what came back. :ivar summary: what there is to say of it all.
     :ivar failures: explains them. :ivar here: what the timeline calls this process.
-    :ivar interrupts: hold signals back while news is taken in.
+    :ivar interrupts: hold signals back while news is taken in. :ivar desk: lends the terminal.
     """
 
     def __init__(
@@ -90,6 +90,8 @@ class FarSide:
         self.here = shipping.sender.worker or HERE
         self.interrupts = interrupts
         self.controller: Controller | None = None
+        self.desk = Desk(session.config, offered=not shipping.nobody)
+        interrupts.diverts = self.desk.diverts
         self._durations = Durations.of_session(session.config)
         self._width = 1 if shipping.sender.worker else settings.workers
         if getattr(session.config.option, "stepwise", False):
@@ -120,6 +122,7 @@ class FarSide:
             shipping=shipping,
             timeline=self.timeline,
             spending=self.spending,
+            desk=self.desk,
             debug=self._debug,
         )
 
@@ -203,9 +206,10 @@ class FarSide:
         for note in (getattr(worker.channel, "note", ""), *self._shipping.notes):
             self.summary.note(note)
         what = f"{len(tests)} tests" if files is None else "collection"
-        command = shlex.join(getattr(worker.channel, "command", [self.backend.name]))
+        words = getattr(worker.channel, "command", [self.backend.name])
+        command, args = map(self._shipping.blotted_command, (words, order.options.args))
         self._debug(f"{worker.name}: {what} on {worker.shape}: {command}")
-        self._debug(f"{worker.name}: runs there: pytest {shlex.join(order.options.args)}")
+        self._debug(f"{worker.name}: runs there: pytest {args}")
         return order
 
     # collection there
@@ -222,22 +226,14 @@ class FarSide:
         """Let a worker that has collected run the tests of its shape."""
         self.opened().keep(worker, said)
 
-    def supply(self, digests: list[str], worker: Worker) -> None:
-        """Send a worker contents that it lacks.
-
-        :raises ProtocolError: for contents that are no part of what was announced.
-        """
-        sent = self._shipping.supply(digests, worker.send, self.summary.note)
-        self.summary.sent_files += sent.files
-        self.summary.sent_bytes += sent.size
-
     def explain(self, text: str, *, ends: bool = False) -> list[str]:
         """Say what a failure there comes from; see :meth:`Explaining.explain`."""
         return self.failures.explain(text, self.replayer.far_root, ends=ends)
 
     def _debug(self, text: str) -> None:
         if self._settings.debug:
-            terminal.debug(self._config, f"+{time.monotonic() - self._began:.3f} s  {text}")
+            said = self._shipping.blotted(text)
+            terminal.debug(self._config, f"+{time.monotonic() - self._began:.3f} s  {said}")
 
     def _workers(self) -> int:
         """Say how many workers the session has."""
@@ -273,7 +269,7 @@ class FarSide:
         """
         controller = self.opened()
         self.pass_on_words()
-        said = controller.next(timeout)
+        said = self.desk.next(controller, timeout)
         found = said is not None
         until = time.monotonic() + TICK
         while said is not None:
@@ -282,7 +278,7 @@ class FarSide:
                 self.news.take(said, controller)
                 self._turn()
             more = len(self.replayer.ready) < AT_ONCE and time.monotonic() < until
-            said = controller.next(0) if more else None
+            said = self.desk.next(controller, 0) if more else None
         self._look_at_limit()
         self._expire_silent()
         self._turn()
@@ -415,9 +411,9 @@ class FarSide:
 
         A hook at the end of a far session may take as long as a test; who was told to stop may not.
         """
-        began = time.monotonic()
+        began, now = self.desk.clock(), time.monotonic()
         limit = self._settings.timeout + CLOSING if self._settings.timeout else float("inf")
-        limit = min(limit, max(self._ends_at() - began, CLOSING))
+        limit = min(limit, max(self._ends_at() - now, CLOSING))
         limit = min(limit, self.spending.seconds_left() + CLOSING)
         self._ends = True
         for lane in self.lanes.values():
@@ -445,7 +441,7 @@ class FarSide:
         controller = self.controller
         while controller is not None and controller.living():
             leaving = everybody or any(lane.leaves for lane in self.lanes.values())
-            if time.monotonic() >= until or not leaving:
+            if self.desk.clock() >= until or not leaving:
                 return False
             self.pump(TICK)
         return True
@@ -458,11 +454,12 @@ class FarSide:
         controller = self.controller
         if controller is None or not any(worker.hello for worker in controller.workers):
             return
+        self.desk.close()
         for lane in self.lanes.values():
             lane.stop(grace)
         deadline = time.monotonic() + grace + 1.0
         while controller.living() and time.monotonic() < deadline:
-            said = controller.next(TICK)
+            said = self.desk.next(controller, TICK)
             with self.interrupts.held():
                 if said is not None:
                     self.news.take(said, controller)
@@ -477,6 +474,7 @@ class FarSide:
         """Leave no worker behind; see :meth:`Controller.close`."""
         if not self._shipping.sender.worker:
             self._durations.keep()
+        self.desk.close()
         if self._clock is not None:
             self._clock.close()
             for late in self._clock.late:

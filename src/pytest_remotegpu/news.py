@@ -21,6 +21,7 @@ from pytest_remotegpu.backends.base import Prepares
 from pytest_remotegpu.collection import Collection
 from pytest_remotegpu.controller import Controller, Lost, Notice, Said, Worker
 from pytest_remotegpu.covered import Covered
+from pytest_remotegpu.desk import Desk
 from pytest_remotegpu.errors import ProtocolError, RemoteGpuError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.incoming import Incoming
@@ -70,6 +71,7 @@ class News:
         shipping: Shipping,
         timeline: Timeline,
         spending: Spending,
+        desk: Desk,
         debug: Callable[[str], None],
     ) -> None:
         self._config = config
@@ -81,6 +83,7 @@ class News:
         self._summary = replayer.summary
         self._timeline = timeline
         self._spending = spending
+        self._desk = desk
         self._debug = debug
         self.covered = Covered([str(config.rootpath), *sys.path], lambda: shipping.measures)
         self._live = terminal.LiveOutput(config)
@@ -111,6 +114,9 @@ class News:
             events.Waiting: self._take_waiting,
             events.Leased: self._take_lease,
             events.Phases: lambda *_: None,
+            events.Attached: self._take_debugger,
+            events.Screen: self._take_debugger,
+            events.Detached: self._take_debugger,
             inventory.Has: lambda _l, _w, _c, event: shipping.failures.take(event),
             events.StartFailed: self._take_start_failure,
             events.Ended: self._take_ended,
@@ -128,6 +134,7 @@ class News:
         if isinstance(said.what, Lost):
             self._live.end(said.worker.name)
             self._incoming.end(said.worker.name)
+            self._desk.gone(said.worker)
         self._timeline.take(said)
         self.tell(said)
         if lane is None:
@@ -184,6 +191,8 @@ class News:
         self, lane: Lane, worker: Worker, controller: Controller, event: events.Event
     ) -> None:
         """Hand an event to the lane, or to the method for its kind."""
+        if isinstance(event, events.Finished | events.Crashed):
+            self._desk.ended(worker)
         handler = self._handlers.get(type(event))
         if handler is None:
             lane.take([event])
@@ -200,6 +209,15 @@ class News:
         if not self._shipping.shows_live:
             self._replayer.replay_ready()  # what is shown follows what came before it
         self._live.write(worker.name, event.stream, event.data)
+
+    def _take_debugger(self, lane: Lane, worker: Worker, _c: Controller, event: Any) -> None:
+        """Lend a debugger the terminal once all is shown that came before; show what it says."""
+        name = ""
+        if isinstance(event, events.Attached):
+            name = lane.open_test(event.item).item.nodeid if event.item >= 0 else ""
+            self._live.end(worker.name)
+            self._replayer.replay_ready()
+        self._desk.take(worker, event, name)
 
     def _take_finish(self, lane: Lane, worker: Worker, _c: Controller, event: events.Event) -> None:
         self._live.end(worker.name)
@@ -313,7 +331,14 @@ class News:
             self._needed[worker.name, digest] += 1
             if self._needed[worker.name, digest] > MOST_ASKED:
                 raise ProtocolError("the same contents are asked for again and again")
-        sent = self._shipping.supply(event.digests, worker.send, self._summary.note)
+        self.supply(event.digests, worker)
+
+    def supply(self, digests: list[str], worker: Worker) -> None:
+        """Send a worker contents that it lacks.
+
+        :raises ProtocolError: for contents that are no part of what was announced.
+        """
+        sent = self._shipping.supply(digests, worker.send, self._summary.note)
         self._summary.sent_files += sent.files
         self._summary.sent_bytes += sent.size
 

@@ -13,6 +13,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from pytest_remotegpu import gpu, launchers
+from pytest_remotegpu.blotting import blotted
 from pytest_remotegpu.config import Setting
 from pytest_remotegpu.gpu import Shape
 
@@ -105,7 +106,7 @@ def describe(
     :param costs: lines about what it may cost.
     """
     lines = ["settings:"]
-    lines += [f"  {s.name:<13} {s.value!r:<28} ({s.origin})" for s in settings]
+    lines += [f"  {s.name:<13} {blotted(repr(s.value)):<28} ({s.origin})" for s in settings]
     if where is None:
         lines.append(
             "far side: none; a marked test runs here where its GPUs are, else it is skipped"

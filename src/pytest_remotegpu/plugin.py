@@ -145,6 +145,7 @@ def pytest_load_initial_conftests(
             list(sys.path),
             list(sys.argv),
             str(early_config.invocation_params.dir),
+            _at_terminal(),
         )
     _forget_value(early_config.known_args_namespace, args)
     there = _leaves_conftests(early_config, args)
@@ -164,6 +165,14 @@ def pytest_load_initial_conftests(
 
         conftests.leave_out(early_config, parser, args)
     return result
+
+
+def _at_terminal() -> bool:
+    """Say whether somebody may sit at a terminal, for a look that costs nothing."""
+    try:
+        return os.isatty(0) and os.isatty(1)
+    except OSError:
+        return False
 
 
 def _leaves_conftests(config: pytest.Config, args: list[str]) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu import cost
+from pytest_remotegpu.blotting import blotted
 from pytest_remotegpu.cost import WorkerCost
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.outputs import folder_name
@@ -162,7 +163,7 @@ def _left(summary: RunSummary) -> list[dict[str, Any]] | None:
 
 def _backend(name: str, summary: RunSummary) -> dict[str, Any]:
     return {
-        "name": name,
+        "name": blotted(name),
         "where": summary.where or None,
         "gpu_used": summary.real,
         "cards": list(summary.cards),

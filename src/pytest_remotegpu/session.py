@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import plan
+from pytest_remotegpu import plan, terminal
 from pytest_remotegpu.far import TICK, FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.pool import Pool, Serves
@@ -40,13 +40,15 @@ class RemoteSession:
     def run(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
         """Run all tests: in order where a failure may end the session, else both sides at once."""
         self._far.prepare(items, shapes)
+        if self._debugs and any(shape.launcher for shape in shapes if shape):
+            terminal.say(self._config, "tests that run in several ranks get no debugger")
         for shape in dict.fromkeys(shapes):
             if shape is not None:
                 self._far.lane(shape)
         with self._far.interrupts:
             try:
                 with self._far.interrupts.noticing():
-                    self._in_order = self._failure_budget() is not None
+                    self._in_order = self._failure_budget() is not None or self._debugs
                     if self._in_order:
                         self._run_in_order(items, shapes)
                     else:
@@ -67,6 +69,12 @@ class RemoteSession:
             own = 2 if getattr(option, "stepwise_skip", False) else 1
             maxfail = min(maxfail or own, own)
         return max(maxfail - self._session.testsfailed, 1) if maxfail else None
+
+    @property
+    def _debugs(self) -> bool:
+        """Whether a debugger waits for failures, or for each test: one after the other."""
+        option = self._config.option
+        return bool(getattr(option, "usepdb", False) or getattr(option, "trace", False))
 
     # one after the other
 
@@ -153,7 +161,8 @@ class RemoteSession:
 
     def _run_here(self, item: pytest.Item, following: pytest.Item | None) -> None:
         self._ran_here += 1
-        self._config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        with self._far.desk.aside():
+            self._config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         self._stop_where_told()
 
     def _stop_where_told(self) -> None:
@@ -166,8 +175,13 @@ class RemoteSession:
     # news from afar
 
     def _pump(self, timeout: float) -> None:
-        """Take in what has come, and replay what is complete."""
+        """Take in what has come, and replay what is complete.
+
+        While somebody debugs, nothing is shown and no test begins here.
+        """
         self._far.pump(timeout)
+        while self._far.desk.busy:
+            self._far.pump(TICK)
         self._start_waiting()
         self._replay_ready()
 

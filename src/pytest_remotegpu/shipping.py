@@ -5,12 +5,14 @@ Reads pytest's configuration; knows the wire's orders, no backend and no worker'
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import secrets
+import shlex
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +22,9 @@ from msgspec import Struct, field
 
 from pytest_remotegpu import (
     audience,
+    blotting,
     covered,
+    desk,
     environment,
     importpath,
     snapshot,
@@ -72,12 +76,14 @@ class Start(Struct, frozen=True):
     :ivar path: its import path.
     :ivar argv: its arguments.
     :ivar cwd: its folder.
+    :ivar terminal: whether somebody sits at its terminal.
     """
 
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     path: list[str] = field(default_factory=lambda: list(sys.path))
     argv: list[str] = field(default_factory=lambda: list(sys.argv))
     cwd: str = field(default_factory=os.getcwd)
+    terminal: bool = False
 
 
 class Sender(Struct, frozen=True):
@@ -103,6 +109,7 @@ class Shipping:
     :param ships_tree: whether the project's files travel.
     :param names_cards: whether the far side is to look for the types that marks name.
     :ivar failures: explains those of the far side.
+    :ivar nobody: why debuggers there get no terminal; empty where they do.
     :ivar unimported: test files that this side leaves to that one to import.
     """
 
@@ -138,6 +145,7 @@ class Shipping:
             config.rootpath, start.cwd, settings, self.further, same=not ships_tree
         )
         self.measures = False
+        self.nobody = ""
 
     def take_snapshot(self) -> None:
         """List the project's files where they have to travel.
@@ -270,6 +278,18 @@ class Shipping:
         variables = dict(self.start.environ)
         return environment.passed_on(variables, self._names()) if self._ships_tree else variables
 
+    def blotted(self, text: str) -> str:
+        """Blot out secrets in what may be published: values that are passed on are some."""
+        return blotting.blotted(text, self._secrets)
+
+    def blotted_command(self, words: Sequence[str]) -> str:
+        """Do so in the words of a command."""
+        return shlex.join(blotting.blotted_words(words, self._secrets))
+
+    @functools.cached_property
+    def _secrets(self) -> list[str]:
+        return blotting.values_of(self.start.environ, self._names())
+
     def _names(self) -> Iterator[str]:
         """Name the variables that the far side gets."""
         yield from self._settings.env
@@ -378,6 +398,9 @@ class Shipping:
             shown_argv=self.sender.argv or self.start.argv,
             python=environment.interpreter_options(sys.orig_argv),
             coverage=self._coverage(),
+            terminal="" if self.nobody else os.environ.get("TERM", "") or "dumb",
+            nobody=self.nobody,
+            screen=(24, 80) if self.nobody else desk.screen(),
         )
 
     def _coverage(self) -> orders.Coverage | None:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 __all__ = ["Interrupts"]
@@ -30,11 +30,13 @@ class Interrupts:
 
     :param settling: seconds for which what follows the first signal is the same request: a terminal
         and the process that started this one may both hand it on.
+    :ivar diverts: says of Ctrl-C whether somebody else takes it.
     :ivar began: when the first came, by the monotonic clock; ``None`` before.
     """
 
     def __init__(self, settling: float = 0.0) -> None:
         self.began: float | None = None
+        self.diverts: Callable[[], bool] = lambda: False
         self._settling = settling
         self._depth = 0
         self._pending = ""
@@ -60,6 +62,8 @@ class Interrupts:
         self._before.clear()
 
     def _handle(self, number: int, _frame: object) -> None:
+        if number == signal.SIGINT and self.diverts():
+            return
         now = time.monotonic()
         if self.began is not None and now - self.began < self._settling:
             return

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from pytest_remotegpu import backends
+from pytest_remotegpu import backends, desk
 from pytest_remotegpu.backends.base import Backend, Describes, Site
 from pytest_remotegpu.backends.warm import Begun
+from pytest_remotegpu.blotting import blotted
 from pytest_remotegpu.config import Settings, split_spec
 from pytest_remotegpu.control import Control, Requirement
 from pytest_remotegpu.distributed import GIVEN, Hub, Node
@@ -42,12 +43,13 @@ def make(
     if settings.spec is not None:
         name, rest = split_spec(settings.spec)
         backend = backends.find(name, rest, _site(config, settings, outfit, begun))
+        _hide_secrets(backend)
         if settings.spec == f"{name}:":
             raise UsageError(
                 f"--remote={settings.spec} has nothing behind its colon; write --remote={name} "
                 "(is a variable unset in the command?)"
             )
-        _check(config, settings, backend)
+        _check(config, settings, backend, at_terminal=Start(*start).terminal)
     if _distributes(config):
         return _hub(config, settings, backend)
     if given is not None:
@@ -59,6 +61,14 @@ def make(
     if settings.required and not settings.plan:
         config.pluginmanager.register(Requirement(settings), "remotegpu-required")
     return Control(config, settings, backend, Start(*start))
+
+
+def _hide_secrets(backend: Backend) -> None:
+    """Let a backend's name be one that may be published, which headers and reports have in them."""
+    for attribute in ("name", "where"):
+        text = getattr(backend, attribute)
+        if (hidden := blotted(text)) != text:
+            setattr(backend, attribute, hidden)
 
 
 def _site(config: pytest.Config, settings: Settings, outfit: Outfit, begun: Begun | None) -> Site:
@@ -84,13 +94,16 @@ def _site(config: pytest.Config, settings: Settings, outfit: Outfit, begun: Begu
     )
 
 
-def _check(config: pytest.Config, settings: Settings, backend: Backend) -> None:
+def _check(
+    config: pytest.Config, settings: Settings, backend: Backend, *, at_terminal: bool
+) -> None:
     option = config.option
     if getattr(option, "usepdb", False) or getattr(option, "trace", False):
-        raise UsageError(
-            "--pdb and --trace need a terminal, and shipped tests have none; "
-            "run the test without --remote"
-        )
+        why = desk.why_nobody(backend, there=at_terminal, distributed=False)
+        if why:
+            raise UsageError(
+                f"--pdb and --trace need a terminal, and shipped tests have none: {why}"
+            )
     if settings.rev and not backend.ships_tree:
         raise UsageError(
             f"--remote-rev={settings.rev} needs a far side that files are sent to, such as"

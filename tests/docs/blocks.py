@@ -44,7 +44,7 @@ DIRECTIVES: Final = ("file", "with", "cards", "exit", "tested in", "not run", "c
 _COMMENTS: Final = re.compile(r"(?:<!--[^>]*-->\s*)+\Z")
 _COMMENT: Final = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
 _DURATION: Final = re.compile(r"\d+\.\d+ ?s\b")
-_RULE: Final = re.compile(r"([=_!\- ])\1{2,}")
+_RULE: Final = re.compile(r"([=_!>\- ])\1{2,}")
 
 
 @dataclass(frozen=True)

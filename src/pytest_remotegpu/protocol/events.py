@@ -19,12 +19,15 @@ __all__ = [
     "FAILED",
     "LEFT",
     "OVER",
+    "SHOWN",
     "Artifact",
+    "Attached",
     "Batch",
     "CollectFailed",
     "Collected",
     "Covered",
     "Crashed",
+    "Detached",
     "Dropped",
     "Ended",
     "Event",
@@ -41,6 +44,7 @@ __all__ = [
     "Note",
     "Phases",
     "Report",
+    "Screen",
     "Section",
     "SessionEnded",
     "SkippedThere",
@@ -342,6 +346,27 @@ class Note(_Event, frozen=True, tag=18):
     text: plain.Text
 
 
+class Attached(_Event, frozen=True, tag=33):
+    """A debugger wants the user's terminal; ``item`` is -1 where that is of no test."""
+
+    item: int
+
+
+SHOWN: Final = b"\0remotegpu: that was all\0"
+"""A runner writes it on its pseudo-terminal, which takes its time, behind all that its debugger has
+shown there; it does not travel."""
+
+
+class Screen(_Event, frozen=True, tag=34):
+    """Bytes that the debugger shows there."""
+
+    data: bytes
+
+
+class Detached(_Event, frozen=True, tag=35):
+    """The debugger has done with the terminal."""
+
+
 class Ended(_Event, frozen=True, tag=20):
     """The last event of a stream: nothing runs there any more.
 
@@ -363,6 +388,7 @@ Event = (
     | Live
     | Log
     | Artifact
+    | Attached
     | Dropped
     | Covered
     | CollectFailed
@@ -371,6 +397,7 @@ Event = (
     | SkippedThere
     | StretchEnded
     | Crashed
+    | Detached
     | StartFailed
     | Exited
     | Has
@@ -380,6 +407,7 @@ Event = (
     | Need
     | Note
     | Phases
+    | Screen
     | Waiting
     | Withdrawn
     | Ended
@@ -405,6 +433,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
         ``Shown`` before it goes on.
     :ivar spoilt: whether no further test may run in this process: it ends, another takes over.
     :ivar collecting: the id of the file that is imported after these events; empty for none.
+    :ivar debugs: whether a debugger has the terminal after them.
     """
 
     count: int
@@ -416,6 +445,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     waits: bool = False
     spoilt: bool = False
     collecting: bytes = b""
+    debugs: bool = False
 
     @property
     def is_awaited(self) -> bool:

@@ -18,7 +18,7 @@ from pytest_remotegpu.errors import ProtocolError
 
 __all__ = ["PROTOCOL", "Hello", "differences"]
 
-PROTOCOL: Final = 6
+PROTOCOL: Final = 7
 """Counts changes of the wire format; apart from the package's version."""
 
 

@@ -20,6 +20,8 @@ __all__ = [
     "Chosen",
     "Finish",
     "Follows",
+    "Interrupt",
+    "Keys",
     "Launch",
     "Limits",
     "Meet",
@@ -34,6 +36,7 @@ __all__ = [
     "Stop",
     "Tree",
     "Values",
+    "Window",
     "Withdraw",
 ]
 
@@ -77,6 +80,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     :ivar shown_worker: what tests are to see as their worker's id, where that is another one: that
         of the process of pytest-xdist that sends them. :ivar shown_argv: the session's arguments.
     :ivar python: options of the interpreter, as they stand on a command line.
+    :ivar terminal: the kind of the user's terminal, where somebody sits at one for a debugger; else
+        empty, and ``nobody`` says why nobody does, with the way out.
+    :ivar screen: its rows and columns.
     """
 
     args: list[str]
@@ -98,6 +104,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     shown_argv: list[str] = []
     python: list[str] = []
     coverage: Coverage | None = None
+    terminal: str = ""
+    nobody: str = ""
+    screen: tuple[int, int] = (24, 80)
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,6 +130,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     :ivar caches: the folder for what compilers of kernels keep; empty to leave them alone.
     :ivar barred: why files must not be imported that ended processes before, by their ids.
     :ivar rank: the number of this process among those that run the tests together; -1 for none.
+    :ivar terminal: the path of a pseudo-terminal of the runner's own; empty where it has none.
     """
 
     devices: str | None = None
@@ -130,6 +140,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     caches: str = ""
     barred: dict[bytes, bytes] = {}
     rank: int = -1
+    terminal: str = ""
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -288,6 +299,23 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     limit: str = ""
 
 
+class Keys(msgspec.Struct, frozen=True, array_like=True, tag="keys"):
+    """What the user has typed for the debugger, byte by byte; Ctrl-C is one of these bytes."""
+
+    data: bytes
+
+
+class Window(msgspec.Struct, frozen=True, array_like=True, tag="window"):
+    """The size of the user's terminal, in characters."""
+
+    rows: int
+    columns: int
+
+
+class Interrupt(msgspec.Struct, frozen=True, array_like=True, tag="interrupt"):
+    """Send the running test what Ctrl-C sends: its session has a debugger for that."""
+
+
 class Values(msgspec.Struct, frozen=True, array_like=True, tag="values"):
     """The answer to ``Wants``: a cloudpickle for the runner."""
 
@@ -331,5 +359,19 @@ class Pack(msgspec.Struct, frozen=True, array_like=True, tag="pack"):
 
 
 Message = (
-    Order | Chosen | Run | Follows | Withdraw | Finish | Stop | Values | Blob | Pack | Shown | Meet
+    Order
+    | Chosen
+    | Run
+    | Follows
+    | Withdraw
+    | Finish
+    | Stop
+    | Keys
+    | Window
+    | Interrupt
+    | Values
+    | Blob
+    | Pack
+    | Shown
+    | Meet
 )

@@ -41,13 +41,14 @@ BATCH: Final = msgspec.msgpack.Encoder()
 class Emitter:
     """The runner's end of the socket to its supervisor.
 
-    :ivar current, following, failures, spoilt, collecting: what each batch says, as
+    :ivar pid: the process that may speak.
+    :ivar current, following, failures, spoilt, collecting, debugs: what each batch says, as
         ``events.Batch`` has it.
     """
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._lock = threading.Lock()
         self._pending: list[events.Event] = []
         self.current = -1
@@ -55,6 +56,7 @@ class Emitter:
         self.failures = 0
         self.spoilt = False
         self.collecting = b""
+        self.debugs = False
 
     def put(self, event: events.Event) -> None:
         """Keep an event for the next flush."""
@@ -64,7 +66,7 @@ class Emitter:
 
     def flush(self, fds: list[int] | None = None, *, waits: bool = False) -> None:
         """Send what is kept; a process that can't, or is a test's fork, ends here and now."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self.pid:
             os._exit(0)
         with self._lock:
             pending, self._pending = self._pending, []
@@ -97,6 +99,7 @@ class Emitter:
             waits,
             self.spoilt,
             self.collecting,
+            self.debugs,
         )
         data = frames.frame(BATCH.encode(batch))
         try:

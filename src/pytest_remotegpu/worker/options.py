@@ -28,8 +28,6 @@ NEUTRAL: Final[dict[str, Any]] = {
     "report_log": None, "json_report": False, "allure_report_dir": None, "durations": None,
     # an editor's reporter speaks once, on the user's side
     "teamcity": 0, "no_teamcity": 1,
-    # nobody sits at this terminal
-    "usepdb": False, "trace": False,
     # a runner never becomes a controller of others
     "numprocesses": None, "dist": "no", "tx": [], "distload": False, "looponfail": False,
     "maxprocesses": None,
@@ -65,12 +63,22 @@ def overlooked(arguments: Iterable[str], line: Sequence[str], files: Iterable[st
     ]
 
 
-def neutralise(option: argparse.Namespace, worker: str, *, keeps_paths: bool = False) -> None:
+DEBUGGERS: Final = ("usepdb", "trace")
+"""Options of no meaning where nobody sits at the terminal."""
+
+
+def neutralise(
+    option: argparse.Namespace, worker: str, *, keeps_paths: bool = False, debugs: bool = False
+) -> None:
     """Undo what a runner must not repeat; call it after parsing and before anything is configured.
 
     :param worker: the worker's id, which keeps its temporary folder apart from others'.
     :param keeps_paths: whether it is to leave out the files that the user's side leaves out.
+    :param debugs: whether somebody sits at a terminal, for a debugger.
     """
+    for name in () if debugs else DEBUGGERS:
+        if hasattr(option, name):
+            setattr(option, name, False)
     for name, value in NEUTRAL.items():
         if hasattr(option, name) and not (keeps_paths and name in ("ignore", "ignore_glob")):
             setattr(option, name, value)
@@ -83,5 +91,5 @@ def neutralise(option: argparse.Namespace, worker: str, *, keeps_paths: bool = F
 def apply(option: argparse.Namespace, values: dict[str, Any]) -> None:
     """Set option values that code on the user's side has changed since they were parsed."""
     for name, value in values.items():
-        if name not in NEUTRAL and name not in ("basetemp", "log_file"):
+        if name not in NEUTRAL and name not in DEBUGGERS and name not in ("basetemp", "log_file"):
             setattr(option, name, value)

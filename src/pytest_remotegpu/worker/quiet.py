@@ -5,8 +5,10 @@ Knows pytest's reporter only; must not know the wire, since nothing of what it i
 
 from __future__ import annotations
 
+import contextlib
 import io
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 import pytest
 
@@ -36,6 +38,15 @@ class QuietReporter:
     def adjust(self, config: pytest.Config) -> None:
         """Take over the width, once this is the session's reporter."""
         config.get_terminal_writer().fullwidth = self._width
+
+    @contextlib.contextmanager
+    def speaking(self, config: pytest.Config, file: TextIO) -> Iterator[None]:
+        """Show in the block what is asked of it, as a debugger's user is to see it."""
+        quiet, self._reporter = self._reporter, pytest.TerminalReporter(config, file)
+        try:
+            yield
+        finally:
+            self._reporter = quiet
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("pytest_") or name == "_reporter":

@@ -18,11 +18,11 @@ from typing import Final
 import msgspec
 
 from pytest_remotegpu.errors import ProtocolError
-from pytest_remotegpu.protocol import events, frames
+from pytest_remotegpu.protocol import events, frames, orders
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker.process import describe_end, memory_kills
 
-__all__ = ["RunnerHandle", "without_frame_work"]
+__all__ = ["RunnerHandle", "live", "without_frame_work"]
 
 TAIL: Final = 2**16
 """Bytes of uncaptured output that are kept for a crash report."""
@@ -79,6 +79,7 @@ class RunnerHandle:
         test may run in it. :ivar rests: whether it has come to the end of a stretch.
     :ivar current: the place of the running test; -1 for none. :ivar collecting: the id of the file
         that is being imported; empty for none.
+    :ivar debugs: whether a debugger has the terminal.
     :ivar over: whether the session said that it ended. :ivar left: whether its exit functions have
         run as well.
     """
@@ -107,6 +108,7 @@ class RunnerHandle:
         self.progressed = False
         self.late = ""
         self.collecting = b""
+        self.debugs = False
         self._kept: list[bytes] = []
         self.doomed = False
         self._ran: deque[int] = deque(maxlen=6)
@@ -131,6 +133,13 @@ class RunnerHandle:
         self._unsent += frames.encode_message(message)
         if self.pid:
             self._write()
+
+    def take(self, message: orders.Values | orders.Interrupt) -> None:
+        """Take in what concerns the running process alone."""
+        if isinstance(message, orders.Interrupt):
+            self.interrupt()
+        else:
+            self.send(message)
 
     def started(self, pid: int) -> None:
         """Take note that the process runs: only now may more be written than a socket holds."""
@@ -207,6 +216,7 @@ class RunnerHandle:
         self.current = max(batch.current, -1)
         self.following = batch.following
         self.collecting = batch.collecting
+        self.debugs = batch.debugs
         self.failures = batch.failures
 
     def read_output(self, fd: int) -> bytes:
@@ -295,6 +305,17 @@ class RunnerHandle:
         except OSError:
             return b""
 
+    def last_words(self) -> events.StartFailed:
+        """Give what a session said that could not begin."""
+        said = b"".join(tail.take() for tail in self.tails.values())
+        return events.StartFailed(to_text(_text(said)), usage=True)
+
+    def interrupt(self) -> None:
+        """Send it what Ctrl-C sends, if it runs a test."""
+        if self.pid and self.current >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGINT)
+
     def kill(self) -> None:
         """End it at once; it may have ended by itself."""
         if self.pid:
@@ -313,6 +334,11 @@ def _close_all(fds: Iterable[int]) -> None:
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
+
+
+def live(stream: int, data: bytes) -> list[events.Live]:
+    """Cut output into pieces that a frame takes."""
+    return [events.Live(stream, data[at : at + 2**20]) for at in range(0, len(data), 2**20)]
 
 
 def without_frame_work(stacks: str) -> str:

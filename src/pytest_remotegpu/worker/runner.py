@@ -22,6 +22,7 @@ from pytest_remotegpu.worker import (
     artifacts,
     collecting,
     comparing,
+    debugging,
     ending,
     having,
     installed,
@@ -63,6 +64,7 @@ class Runner:
         self.trees: telling.Telling
         self.found: list[pytest.Item] = []
         self.gpus = GpuState()
+        self.debugging = debugging.Debugging(emitter, order.options, order.site)
         self.covering = Covering(self.options.coverage, self.site.root, order.root)
         self.payload: dict[str, Any] = {}
         self.current = -1
@@ -91,7 +93,8 @@ class Runner:
         """Undo what must not be repeated here as soon as the command line has been read."""
         config: pytest.Config = yield
         roots = self.options.roots
-        options.neutralise(config.option, self.order.worker, keeps_paths=roots)
+        debugs = not self.debugging.why_not
+        options.neutralise(config.option, self.order.worker, keeps_paths=roots, debugs=debugs)
         config.option.color = self.options.color
         self.config = config
         config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
@@ -136,6 +139,7 @@ class Runner:
         recorder = junit.Recorder(self.emitter, self.options.junit, lambda: self.current)
         junit.install(config, recorder)
         config.pluginmanager.register(self.gpus, "remotegpu-runner-gpus")
+        config.pluginmanager.register(self.debugging, "remotegpu-runner-debugging")
         files = collecting.Files(self.emitter, self.site.barred)
         config.pluginmanager.register(files, "remotegpu-runner-files")
         exits = collecting.Exits(self.emitter, self._as_here)
@@ -162,7 +166,7 @@ class Runner:
         if not self.options.live and not self.options.shown_worker:
             captures = _captures_fds(session.config)
             uncaptured.show(session.config, self.emitter, captures=captures)
-        sys.breakpointhook = _no_breakpoint
+        self.debugging.begin(session.config)
         self.emitter.flush()
 
     # collection
@@ -330,6 +334,7 @@ class Runner:
             session.shouldstop = "interrupted"
         finally:
             self.current = -1
+            self.debugging.after_test()
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -430,13 +435,6 @@ class LateConfiguration:
             "mainargv": given.shown_argv or given.argv,
         }
         setattr(config, "workerinput", workerinput)  # noqa: B010 -- the name that plugins look for
-
-
-def _no_breakpoint(*_args: Any, **_kwargs: Any) -> NoReturn:
-    raise RuntimeError(
-        "breakpoint() in a shipped test: no terminal is attached there; "
-        "run this test without --remote to debug it"
-    )
 
 
 def _captures_fds(config: pytest.Config) -> bool:

@@ -6,10 +6,7 @@ payload; it reads the order's header and what runners say of their progress.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import selectors
-import signal
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +17,11 @@ from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import process, site, sources, start, watch
 from pytest_remotegpu.worker.client import Client
+from pytest_remotegpu.worker.desk import Desk
 from pytest_remotegpu.worker.early import Early
 from pytest_remotegpu.worker.hold import POLL, Hold
 from pytest_remotegpu.worker.restarts import Restarts
-from pytest_remotegpu.worker.run import RunnerHandle
+from pytest_remotegpu.worker.run import RunnerHandle, live
 from pytest_remotegpu.worker.stretches import Stretches
 from pytest_remotegpu.worker.watch import Watch
 
@@ -51,6 +49,7 @@ class Supervisor:
         self._scratch, self._kept = scratch, str(Path(scratch, "artifacts"))
         self._starter = starter
         self._selector = selectors.DefaultSelector()
+        self._desk = Desk(self._selector, self._emit, before=self._read_runner)
         self._order: orders.Order | None = None
         self._source: sources.Sources | None = None
         self._runner: RunnerHandle | None = None
@@ -152,6 +151,7 @@ class Supervisor:
 
     def close(self) -> None:
         """End every process and remove every folder of this worker."""
+        self._desk.close()
         self._starter.close()
         process.end_tree(of=(self._starter.pid,) if self._starter.pid else ())
         if self._runner is not None:
@@ -188,8 +188,8 @@ class Supervisor:
                 self._change(message)
             case orders.Blob() | orders.Pack() if self._source is not None:
                 self._begin_when_complete(message)
-            case orders.Values() if self._runner is not None:
-                self._runner.send(message)
+            case orders.Keys() | orders.Window() | orders.Values() | orders.Interrupt():
+                self._hand_on(message)
             case orders.Chosen() if self._order is not None:
                 self._client.order = self._order = site.chosen(self._order, message)
                 self._watch = Watch.of(self._order, "idle")
@@ -200,6 +200,13 @@ class Supervisor:
                 self._finish_runner()
             case orders.Stop():
                 self._stop(message)
+
+    def _hand_on(self, message: Any) -> None:
+        """Give the runner what is for it alone."""
+        if isinstance(message, orders.Keys | orders.Window):
+            self._desk.take(message)
+        elif self._runner is not None:
+            self._runner.take(message)
 
     def _take_order(self, order: orders.Order) -> None:
         self._client.order = self._order = order
@@ -271,16 +278,14 @@ class Supervisor:
             watch.freeze(runner.pid)
             self._be_late(runner, f"timed out: {stop.limit}")
             return
-        if self._runner is None or grace <= 0:
+        if self._runner is None or grace <= 0 or self._desk.taken:  # at its prompt it hears nothing
             self._finish("stopped")
             return
         self._stop_at = time.monotonic() + grace
         self._finishing = True
         self._stretches.change(orders.Withdraw())
         self._runner.send(orders.Stop(grace))
-        if self._runner.pid and self._runner.current >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._runner.pid, signal.SIGINT)
+        self._runner.interrupt()
 
     def _finish_runner(self) -> None:
         if self._stretches.open:
@@ -328,6 +333,7 @@ class Supervisor:
             pretend=self._pretend,
             artifacts=self._kept,
             caches=hold.caches(),
+            terminal=self._desk.set_up(order.options),
             barred=self._restarts.barred,
         )
         folders = sources.folders(self._source, order.root)
@@ -352,7 +358,8 @@ class Supervisor:
         for batch in batches:
             self._pass_batch(batch)
         if batches and not runner.late:
-            self._follow(runner)
+            last = (self._finishing and not self._stretches.open) or self._gives_way
+            self._watch.follow(runner, last=last)
         if runner.broken:
             runner.kill()
         if runner.closed:
@@ -361,18 +368,6 @@ class Supervisor:
         if runner.done and self._finishing and not more:
             self._drain(runner)
             self._finish()  # what the kernel has left to do for it is waited for at the very end
-
-    def _follow(self, runner: RunnerHandle) -> None:
-        """Measure what the runner does now."""
-        if runner.over:
-            self._watch.enter("exit")
-        elif runner.spoilt:
-            self._watch.enter("end")
-        elif runner.current >= 0:
-            self._watch.enter("test", runner.current)
-        elif self._watch.phase == "test" or runner.rests:
-            done = self._finishing and not self._stretches.open
-            self._watch.enter("end" if done or self._gives_way else "idle")
 
     def _read_runner_first(self) -> None:
         """Read events before output: what a crash leaves on a pipe is of the test that began."""
@@ -384,6 +379,7 @@ class Supervisor:
             return
         if batch.count:
             self._client.pass_on(batch.events, batch.count)
+        self._desk.follow(debugs=batch.debugs, place=batch.current)
         if batch.waits:
             self._early.settle()
             self._runner.send(orders.Shown())
@@ -392,8 +388,7 @@ class Supervisor:
             if self._finishing and not self._stretches.open and self._runner is not None:
                 self._runner.send(orders.Finish())
         if batch.current == events.FAILED and self._runner is not None:
-            said = b"".join(tail.take() for tail in self._runner.tails.values())
-            self._emit(events.StartFailed(to_text(said.decode("utf-8", "replace")), usage=True))
+            self._emit(self._runner.last_words())
 
     def _read_outputs(self) -> None:
         if self._runner is None:
@@ -401,8 +396,7 @@ class Supervisor:
         for fd, stream in list(self._runner.outputs.items()):
             data = self._runner.read_output(fd)
             if data and self._order is not None and self._order.options.live:
-                parts = [data[at : at + 2**20] for at in range(0, len(data), 2**20)]
-                self._emit(*(events.Live(stream, part) for part in parts))
+                self._emit(*live(stream, data))
             elif not data and self._runner.closed:
                 self._unregister(fd)
 
@@ -416,6 +410,7 @@ class Supervisor:
         if runner is None or runner.pid not in (0, end.pid):
             return
         self._drain(runner)
+        self._desk.end()
         process.end_tree(keep=(self._starter.pid,), of=(self._starter.pid,))
         leftovers.free_shared(self._scratch)
         if self._ending:

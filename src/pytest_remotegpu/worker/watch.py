@@ -14,6 +14,7 @@ from typing import Final
 
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.worker.process import DUMP, children
+from pytest_remotegpu.worker.run import RunnerHandle
 
 __all__ = ["Watch", "freeze", "offspring", "thaw"]
 
@@ -47,6 +48,7 @@ class Watch:
         self._size = -1
         self._give_up_at = 0.0
         self._due: float | None = None
+        self._rest: float | None = None
         self.enter(phase)
 
     @classmethod
@@ -59,8 +61,31 @@ class Watch:
         if phase == "test" and (self.phase, self.place) == (phase, place):
             return
         self.phase, self.place = phase, place
-        seconds = self._seconds()
+        seconds, self._rest = self._seconds(), None
         self._due = time.monotonic() + seconds if seconds else None
+
+    def follow(self, runner: RunnerHandle, *, last: bool) -> None:
+        """Measure what a runner does now.
+
+        :param last: whether nothing is to follow what it was asked for.
+        """
+        if runner.over:
+            self.enter("exit")
+        elif runner.spoilt:
+            self.enter("end")
+        elif runner.current >= 0:
+            self.enter("test", runner.current)
+        elif self.phase == "test" or runner.rests:
+            self.enter("end" if last else "idle")
+        self._hold(held=runner.debugs)
+
+    def _hold(self, *, held: bool) -> None:
+        """Let no time pass from now on, or let it go on: nobody debugs against a clock."""
+        now = time.monotonic()
+        if held and self._due is not None:
+            self._rest, self._due = self._due - now, None
+        elif not held and self._rest is not None:
+            self._due, self._rest = now + self._rest, None
 
     def _seconds(self) -> float:
         usual = self._limits.timeout

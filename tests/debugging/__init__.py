@@ -1,0 +1,1 @@
+"""Debuggers in shipped tests, with somebody at the terminal and without."""
