@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct, field
 
+from pytest_remotegpu import benchmarked
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, packing, plain
@@ -68,7 +69,17 @@ class Attempt:
     """What one run of a test has said so far; made when it starts, let go once it is shown."""
 
     __slots__ = (
-        *("attributes", "bytes", "compared", "keywords", "measured", "pieces", "reports"),
+        *(
+            "anew",
+            "attributes",
+            "benchmarks",
+            "bytes",
+            "compared",
+            "keywords",
+            "measured",
+            "pieces",
+            "reports",
+        ),
         *("sections", "settled", "warnings"),
     )
 
@@ -76,7 +87,9 @@ class Attempt:
         self.reports: list[pytest.TestReport] = []
         self.warnings: list[events.Warned] = []
         self.attributes: list[tuple[str, str]] = []
-        self.settled: dict[int, tuple[str, str]] = {}
+        self.anew: set[int] = set()
+        self.benchmarks: list[dict[str, Any]] = []
+        self.settled: list[tuple[pytest.TestReport, tuple[str, str]]] = []
         self.compared: dict[int, tuple[str, str, str]] = {}
         self.sections: list[tuple[str, str]] = []
         self.pieces: list[bytes] = []
@@ -197,6 +210,8 @@ class Shipped(Struct, eq=False):
             raise ProtocolError("a report whose data is nested too deeply")
         text_only = data.pop(packing.TEXT_ONLY, False)
         settled = data.pop(packing.SETTLED, None)
+        anew = data.pop(packing.ANEW, False) is True
+        measured = data.pop(packing.MEASURED, None)
         compared = data.pop(packing.COMPARED, None)
         _show_parts(data)
         _drop_methods(data)
@@ -204,7 +219,11 @@ class Shipped(Struct, eq=False):
         if text_only and isinstance(report.longrepr, str):
             report.longrepr = _Representation(report.longrepr)  # type: ignore[assignment]
         if settled is not None:
-            said.settled[id(report)] = _check_settled(settled)
+            said.settled.append((report, _check_settled(settled)))
+        if measured is not None:
+            said.benchmarks += benchmarked.check(measured)
+        if anew:
+            said.anew.add(id(report))
         if compared is not None:
             said.compared[id(report)] = _check_compared(compared)
         report.user_properties = [*report.user_properties, *self.properties]

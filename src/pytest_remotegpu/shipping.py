@@ -61,6 +61,8 @@ OURS: Final = (
     "remotegpu_run",
 )
 
+FOLDERS: Final = ("allure_report_dir", "memray_bin_path")
+"""Options of plugins that name a folder into which each process writes files of its own."""
 LEFT_OUT: Final = (*REPORTERS, "pytest_remotegpu.rerun")
 """Plugins that act on this side only."""
 
@@ -378,7 +380,21 @@ class Shipping:
             shown_argv=self.sender.argv or self.start.argv,
             python=environment.interpreter_options(sys.orig_argv),
             coverage=self._coverage(),
+            folders=list(self.folders),
         )
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Where plugins write that is not there for them on the far side, by the option's name."""
+        found = {name: self._config.getoption(name, None) for name in FOLDERS}
+        if not self._ships_tree:
+            return {}
+        return {name: Path(self.start.cwd, value) for name, value in found.items() if value}
+
+    @property
+    def max_artifact(self) -> int:
+        """How many bytes one test may leave."""
+        return self._settings.max_artifact
 
     def _coverage(self) -> orders.Coverage | None:
         """Say what of the tests' code is to be measured there: what is measured here."""

@@ -51,6 +51,7 @@ __all__ = [
     "Wants",
     "Warned",
     "Withdrawn",
+    "Written",
 ]
 
 CUT_SHORT: Final = "cut short"
@@ -175,6 +176,20 @@ class Covered(_Event, frozen=True, tag=30):
     path: plain.Text
     numbers: list[int]
     arcs: bool
+
+
+class Written(_Event, frozen=True, tag=34):
+    """A piece of a file that a plugin has left in a folder which the user has named for it.
+
+    :ivar option: that of the command line, as plugins know it. :ivar last: whether the file ends
+        with it; ``first``, whether it begins.
+    """
+
+    option: plain.Text
+    name: plain.Text
+    data: bytes
+    last: bool = True
+    first: bool = False
 
 
 class CollectFailed(_Event, frozen=True, tag=11):
@@ -382,6 +397,7 @@ Event = (
     | Phases
     | Waiting
     | Withdrawn
+    | Written
     | Ended
 )
 """All that may come back; a stream that holds anything else is not believed."""

@@ -77,6 +77,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     :ivar shown_worker: what tests are to see as their worker's id, where that is another one: that
         of the process of pytest-xdist that sends them. :ivar shown_argv: the session's arguments.
     :ivar python: options of the interpreter, as they stand on a command line.
+    :ivar folders: the options that name folders of the user's side, into which plugins write.
     """
 
     args: list[str]
@@ -98,6 +99,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     shown_argv: list[str] = []
     python: list[str] = []
     coverage: Coverage | None = None
+    folders: list[str] = []
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

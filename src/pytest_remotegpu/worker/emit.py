@@ -21,6 +21,7 @@ from pytest_remotegpu.protocol import events, frames, packing
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import moved
 from pytest_remotegpu.worker.fit import fit
+from pytest_remotegpu.worker.measured import Measured
 from pytest_remotegpu.worker.sections import PIECE, Sections, cut
 
 __all__ = ["Emitter", "ReportSender"]
@@ -150,27 +151,43 @@ class ReportSender:
     """Turns one test's reports into events; a section that several reports repeat goes out once."""
 
     def __init__(
-        self, emitter: Emitter, config: pytest.Config, paths: tuple[str, str] | None
+        self,
+        emitter: Emitter,
+        config: pytest.Config,
+        paths: tuple[str, str] | None,
+        measured: Measured,
     ) -> None:
+        self._measured = measured
         self._emitter = emitter
         self._config = config
         self._paths = paths
         self._sections = Sections()
         self._keywords: list[str] | None = None
         self._warned = False
+        self._starts = 0
+        self._anew = False
 
     def begin(self) -> None:
         """Forget the test before."""
         self._sections = Sections()
         self._keywords = None
+        self._starts = 0
+        self._anew = False
 
-    def send(self, item: int, report: pytest.TestReport, *, settle: bool = False) -> None:
+    def announced(self) -> None:
+        """Note that pytest or a plugin has said that the test begins; what runs it again may."""
+        self._starts += 1
+        self._anew = self._starts > 1
+
+    def send(self, item: int, report: pytest.TestReport, *, settle: tuple[Any, ...] = ()) -> None:
         """Send a report and those of its sections that have not been sent yet.
 
-        :param settle: whether the test had sub-tests: pytest then lets it fail for them once it is
-            asked for the test's status, which only this side can answer.
+        :param settle: outcome and error, where the test had sub-tests: pytest lets it fail for
+            them once it is asked for the test's status, which only this side can answer, and which
+            a plugin may have asked for by now.
         """
         changed: list[str] = []
+        settled = self._settled(report, *settle) if settle else None
         data = fit(self._config, report, changed)
         if not data:
             return
@@ -180,11 +197,13 @@ class ReportSender:
             data["longrepr"] = longrepr = moved.longrepr(longrepr, *self._paths)
         if isinstance(longrepr, str) and not isinstance(report.longrepr, str):
             data = {packing.TEXT_ONLY: True, **data}
-        if settle:
-            before = report.outcome
-            self._config.hook.pytest_report_teststatus(report=report, config=self._config)
-            if report.outcome != before:
-                data = {packing.SETTLED: (str(report.outcome), str(report.longrepr)), **data}
+        if settled is not None:
+            data = {packing.SETTLED: settled, **data}
+        if found := self._measured.news(self._config):
+            data = {packing.MEASURED: found, **data}
+        if self._anew:
+            self._anew = False
+            data = {packing.ANEW: True, **data}
         keywords = list(data["keywords"])
         packed = packing.pack_report(
             item, data, sections, keywords=keywords != self._keywords, changed=changed
@@ -196,6 +215,17 @@ class ReportSender:
             named = ", ".join(changed[:5])
             text = f"not all on the report of {report.nodeid} travels as it is: {named}"
             self._emitter.put(events.Note(to_text(text)))
+
+    def _settled(
+        self, report: pytest.TestReport, outcome: Any, longrepr: Any
+    ) -> tuple[str, str] | None:
+        """Let a report be what it was; give what it becomes by the question for its status."""
+        self._config.hook.pytest_report_teststatus(report=report, config=self._config)
+        if report.outcome == outcome:
+            return None
+        settled = str(report.outcome), str(report.longrepr)
+        report.outcome, report.longrepr = outcome, longrepr
+        return settled
 
     def _section(self, item: int, name: str, text: str) -> int:
         index, due = self._sections.add(item, name, text)

@@ -24,7 +24,10 @@ NEUTRAL: Final[dict[str, Any]] = {
     "maxfail": 0,
     # files and caches that only the user's side writes
     "xmlpath": None, "cacheclear": False, "cacheshow": None, "pastebin": None, "htmlpath": None,
-    "report_log": None, "json_report": False, "allure_report_dir": None, "durations": None,
+    "report_log": None, "json_report_file": None, "clean_alluredir": False, "durations": None,
+    # results go to the user's side, which saves and compares them
+    "benchmark_json": None, "benchmark_save": None, "benchmark_autosave": None,
+    "benchmark_compare": None, "benchmark_compare_fail": [], "benchmark_histogram": None,
     # an editor's reporter speaks once, on the user's side
     "teamcity": 0, "no_teamcity": 1,
     # nobody sits at this terminal
