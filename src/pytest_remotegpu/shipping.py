@@ -63,6 +63,9 @@ OURS: Final = (
 
 FOLDERS: Final = ("allure_report_dir", "memray_bin_path")
 """Options of plugins that name a folder into which each process writes files of its own."""
+HANDED_ON: Final = ("COVERAGE_PROCESS_CONFIG", "MEMRAY_RESULT_PATH")
+"""Variables by which plugins tell processes of theirs on this host where results are put together.
+"""
 LEFT_OUT: Final = (*REPORTERS, "pytest_remotegpu.rerun")
 """Plugins that act on this side only."""
 
@@ -264,6 +267,8 @@ class Shipping:
     def environ(self) -> dict[str, str]:
         """Give the variables for the far side, as hooks have left them."""
         variables = self.named_variables()
+        if not self._ships_tree:
+            variables |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
 

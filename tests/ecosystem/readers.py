@@ -12,7 +12,18 @@ from typing import Any
 
 from parity.normal import Normaliser
 
-__all__ = ["allure", "benchmark", "html", "json_report", "keys", "names", "report_log"]
+__all__ = [
+    "allure",
+    "benchmark",
+    "coverage",
+    "folders",
+    "html",
+    "json_report",
+    "keys",
+    "names",
+    "pictures",
+    "report_log",
+]
 
 CLOCK = frozenset({"duration", "created", "start", "stop", "created_at", "time", "timestamp"})
 LOG = frozenset(
@@ -58,6 +69,25 @@ def keys(path: Path, normal: Normaliser) -> object:
 def names(path: Path, normal: Normaliser) -> object:
     """Read the names of the files in a folder."""
     return sorted(normal.text(file.name) for file in path.iterdir() if file.is_file())
+
+
+def folders(path: Path, normal: Normaliser) -> object:
+    """Read the names of the folders in a folder."""
+    return sorted(normal.text(each.name) for each in path.iterdir() if each.is_dir())
+
+
+def pictures(path: Path, normal: Normaliser) -> object:
+    """Read the names of the pictures in a folder."""
+    return sorted(normal.text(file.name) for file in path.glob("*.svg"))
+
+
+def coverage(path: Path, normal: Normaliser) -> object:
+    """Read which lines and branches coverage.py has counted."""
+    wanted = ("executed_lines", "missing_lines", "executed_branches", "missing_branches")
+    return {
+        normal.text(name): {key: data[key] for key in wanted if key in data}
+        for name, data in _load(path)["files"].items()
+    }
 
 
 def json_report(path: Path, normal: Normaliser) -> object:

@@ -25,6 +25,10 @@ Reader = Callable[[Path, Normaliser], object]
 """Reads what a plugin has written into a file or folder; the rest of it may differ."""
 
 
+ALWAYS = (r"\[gw\d+\] ",)
+"""Text that is left out: which process of pytest-xdist had a test."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A suite, and how it is run.
@@ -40,6 +44,7 @@ class Case:
         any_order: results come in any order.
         varies: regular expressions of text that differs between any two runs, beside what always
             does.
+        legs: the ways to ship it.
         lacks: names of properties of the junit file's suite that are missing, as is documented.
     """
 
@@ -53,6 +58,7 @@ class Case:
     any_order: bool = False
     varies: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
+    legs: tuple[str, ...] = ("here",)
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class Plugged(Normaliser):
     def text(self, value: str) -> str:
         """Replace in a text what may differ, and leave out what these say."""
         value = super().text(value)
-        for pattern in self.varies:
+        for pattern in (*self.varies, *ALWAYS):
             value = re.sub(pattern, "", value)
         return value
 

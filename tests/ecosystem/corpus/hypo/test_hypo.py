@@ -1,7 +1,8 @@
 import time
 
 import pytest
-from hypothesis import given, settings, strategies as st, event, target
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 
 @given(st.integers())
