@@ -17,8 +17,10 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_remotegpu import (
+    attempts,
     audience,
     covered,
     environment,
@@ -344,7 +346,9 @@ class Shipping:
 
     def _limits(self, tests: list[Shipped]) -> orders.Limits:
         own = {place: test.timeout for place, test in enumerate(tests) if test.timeout is not None}
-        return orders.Limits(timeout=self._settings.timeout, wait=self._settings.wait, tests=own)
+        again = attempts.allowed(self._config, [test.item for test in tests])
+        limits = orders.Limits(timeout=self._settings.timeout, wait=self._settings.wait)
+        return replace(limits, tests=own, again=again)
 
     @property
     def shows_live(self) -> bool:

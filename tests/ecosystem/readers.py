@@ -105,7 +105,7 @@ class _Blob(HTMLParser):
     found = ""
     text: list[str]
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, _tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found = dict(attrs).get("data-jsonblob") or self.found
 
 

@@ -237,6 +237,7 @@ class Crashed(_Event, frozen=True, tag=14):
     :ivar timeout: whether it was ended for having reached a limit.
     :ivar before: the places of tests that ran in the same process before, where memory may be the
         cause and one of them the culprit.
+    :ivar again: whether the test is run again, as was asked for.
     """
 
     item: Place
@@ -246,6 +247,7 @@ class Crashed(_Event, frozen=True, tag=14):
     stderr: plain.Text
     timeout: bool = False
     before: list[Place] = []
+    again: bool = False
 
 
 class StartFailed(_Event, frozen=True, tag=15):
@@ -421,6 +423,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
         ``Shown`` before it goes on.
     :ivar spoilt: whether no further test may run in this process: it ends, another takes over.
     :ivar collecting: the id of the file that is imported after these events; empty for none.
+    :ivar attempt: how often that test has been begun in this process, 0 before it is announced.
     """
 
     count: int
@@ -432,6 +435,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     waits: bool = False
     spoilt: bool = False
     collecting: bytes = b""
+    attempt: Place = 0
 
     @property
     def is_awaited(self) -> bool:

@@ -122,6 +122,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     :ivar artifacts: the folder for the tests' artifacts. :ivar root: the project's folder there.
     :ivar caches: the folder for what compilers of kernels keep; empty to leave them alone.
     :ivar barred: why files must not be imported that ended processes before, by their ids.
+    :ivar attempts: at tests that ended processes before, by their places.
     :ivar rank: the number of this process among those that run the tests together; -1 for none.
     """
 
@@ -131,6 +132,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     caches: str = ""
     barred: dict[bytes, bytes] = {}
+    attempts: dict[int, int] = {}
     rank: int = -1
 
 
@@ -183,11 +185,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     :ivar timeout: one test, from its setup to the end of its teardown.
     :ivar wait: for cards that others hold.
     :ivar tests: the limit of single tests, by their place, where it is another one.
+    :ivar again: how often a test that ends its process is run again, by its place.
     """
 
     timeout: float = 0.0
     wait: float = 0.0
     tests: dict[int, float] = {}
+    again: dict[int, int] = {}
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):

@@ -41,7 +41,7 @@ BATCH: Final = msgspec.msgpack.Encoder()
 class Emitter:
     """The runner's end of the socket to its supervisor.
 
-    :ivar current, following, failures, spoilt, collecting: what each batch says, as
+    :ivar current, following, failures, spoilt, collecting, attempt: what each batch says, as
         ``events.Batch`` has it.
     """
 
@@ -55,6 +55,7 @@ class Emitter:
         self.failures = 0
         self.spoilt = False
         self.collecting = b""
+        self.attempt = 0
 
     def put(self, event: events.Event) -> None:
         """Keep an event for the next flush."""
@@ -93,6 +94,7 @@ class Emitter:
             waits,
             self.spoilt,
             self.collecting,
+            self.attempt,
         )
         data = frames.frame(BATCH.encode(batch))
         try:
@@ -164,20 +166,21 @@ class ReportSender:
         self._sections = Sections()
         self._keywords: list[str] | None = None
         self._warned = False
-        self._starts = 0
         self._anew = False
 
     def begin(self) -> None:
         """Forget the test before."""
         self._sections = Sections()
         self._keywords = None
-        self._starts = 0
+        self._emitter.attempt = 0
         self._anew = False
 
     def announced(self) -> None:
         """Note that pytest or a plugin has said that the test begins; what runs it again may."""
-        self._starts += 1
-        self._anew = self._starts > 1
+        self._emitter.attempt += 1
+        self._anew = self._emitter.attempt > 1
+        if self._anew:
+            self._emitter.flush()
 
     def send(self, item: int, report: pytest.TestReport, *, settle: tuple[Any, ...] = ()) -> None:
         """Send a report and those of its sections that have not been sent yet.

@@ -5,7 +5,10 @@ Knows pytest's reporter only; must not know the wire, since nothing of what it i
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -14,9 +17,16 @@ __all__ = ["QuietReporter"]
 
 
 class _Sink(io.StringIO):
-    """A text file that keeps nothing."""
+    """A text file that keeps nothing.
+
+    What another thread writes is for an emergency: pytest-timeout does so before it ends the
+    process, and only what stands on its streams is left of that.
+    """
 
     def write(self, text: str) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            with contextlib.suppress(OSError):
+                os.write(2, text.encode("utf-8", "backslashreplace"))
         return len(text)
 
 

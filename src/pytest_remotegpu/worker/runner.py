@@ -29,6 +29,7 @@ from pytest_remotegpu.worker import (
     options,
     reads,
     rebuild,
+    rerunning,
     surroundings,
     telling,
     uncaptured,
@@ -67,8 +68,7 @@ class Runner:
         self.current = -1
         self.following: Following
         self.alone = Alone()
-        self.has_parts = False
-        self.settled = self.taken = False
+        self.has_parts = self.settled = self.taken = False
         self.run = order.run
         self.captures = False
         self.natural: int | None = None
@@ -321,6 +321,7 @@ class Runner:
                 self.emitter.put(events.SessionEnded(1, to_text(left)))
             self.gpus.begin(item.nodeid)
             self.following.told(item, following)
+            rerunning.leave(item.config, self.order.limits, self.site, place)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except pytest.exit.Exception as exit_:
             self.emitter.put(collecting.ending(exit_, self._as_here))
