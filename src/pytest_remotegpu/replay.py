@@ -22,7 +22,7 @@ from pytest_remotegpu.protocol.plain import from_text
 from pytest_remotegpu.reports import BUILTIN, Shipped, synthesised_warning
 from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["Replayer"]
+__all__ = ["Replayer", "looks_inside"]
 
 MOST_WARNINGS = 1_000
 """Different warnings of collections that are remembered, and so recorded at all."""
@@ -134,7 +134,7 @@ class Replayer:
                 impl.plugin
                 for impl in present
                 if impl.plugin is not ours
-                and (not (impl.wrapper or impl.hookwrapper) or _looks_inside(impl.plugin))
+                and (not (impl.wrapper or impl.hookwrapper) or looks_inside(impl.plugin))
             ]
             self._present = present
             self._caller = manager.subset_hook_caller("pytest_runtest_protocol", foreign)
@@ -237,7 +237,7 @@ class Replayer:
         return True
 
 
-def _looks_inside(plugin: Any) -> bool:
+def looks_inside(plugin: Any) -> bool:
     """Say whether a plugin waits within its wrapper for phases, none of which runs here.
 
     Reporters of editors do not, and a conftest that does is of this project.

@@ -63,8 +63,9 @@ OURS: Final = (
     "remotegpu_run",
 )
 
-FOLDERS: Final = ("allure_report_dir", "memray_bin_path")
-"""Options of plugins that name a folder into which each process writes files of its own."""
+FOLDERS: Final = {"allure_report_dir": "", "memray_bin_path": "far"}
+"""Options of plugins that name a folder into which each process writes files of its own, with where
+in it those from another machine go: apart, where the plugin would read them here."""
 HANDED_ON: Final = ("COVERAGE_PROCESS_CONFIG", "MEMRAY_RESULT_PATH")
 """Variables by which plugins tell processes of theirs on this host where results are put together.
 """
@@ -398,7 +399,8 @@ class Shipping:
         found = {name: self._config.getoption(name, None) for name in FOLDERS}
         if not self._ships_tree:
             return {}
-        return {name: Path(self.start.cwd, value) for name, value in found.items() if value}
+        cwd = self.start.cwd
+        return {name: Path(cwd, value, FOLDERS[name]) for name, value in found.items() if value}
 
     @property
     def max_artifact(self) -> int:

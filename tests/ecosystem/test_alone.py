@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -123,14 +124,32 @@ def test_a_time_out_that_ends_the_process_costs_that_test_only(project: pytest.P
     assert "before it sleeps" in result.stdout.str()
 
 
-def test_results_of_allure_are_those_of_the_far_side_only(project: pytest.Pytester) -> None:
+@pytest.mark.parametrize("more", [(), ("-n1",)], ids=str)
+def test_results_of_allure_are_those_of_the_far_side_only(
+    project: pytest.Pytester, more: tuple[str, ...]
+) -> None:
     project.makepyfile("def test_one(): pass\ndef test_two(): assert False")
-    run(project, "--alluredir=results")
+    run(project, "--alluredir=results", *more)
     found = [json.loads(file.read_text()) for file in Path(project.path, "results").glob("*.json")]
     assert sorted((one["name"], one["status"]) for one in found if "status" in one) == [
         ("test_one", "passed"),
         ("test_two", "failed"),
     ]
+
+
+def test_dumps_of_memray_come_back_and_are_not_read(project: pytest.Pytester) -> None:
+    project.makepyfile("def test_takes():\n    assert bytearray(2**20)")
+    project.makepyfile(test_more="def test_more(): pass")
+    away = ("--remote=command:env", "-o", f"remotegpu_python={sys.executable}", "--remote-all")
+    named = ("--memray", "--memray-bin-path=bins", "--memray-bin-prefix=it")
+    result = project.runpytest_subprocess(
+        "-p", "remotegpu", "-p", "memray", *away, *named, timeout=90
+    )
+    result.assert_outcomes(passed=2)
+    kept = Path(project.path, "bins", "far")
+    assert len(list(kept.glob("it-*.bin"))) == 2
+    assert len(list(kept.glob("metadata/*.metadata"))) == 2
+    assert "Created 0 binary dumps" in result.stdout.str()
 
 
 def test_the_page_names_what_is_tried() -> None:
