@@ -30,7 +30,7 @@ CASES: tuple[Case, ...] = (
         "cov",
         ("pytest_cov",),
         "cov",
-        (COVERED, (*COVERED, "--cov-branch")),
+        (COVERED, ("--cov=lib", *COVERED[1:], "--cov-branch")),
         files={"cov.json": readers.coverage},
         legs=BOTH,
     ),
