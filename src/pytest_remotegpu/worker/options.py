@@ -35,6 +35,8 @@ NEUTRAL: Final[dict[str, Any]] = {
     # a runner never becomes a controller of others
     "numprocesses": None, "dist": "no", "tx": [], "distload": False, "looponfail": False,
     "maxprocesses": None,
+    # it is a process of its own, and a further fork of one that has used a card can't use that
+    "forked": False,
 }  # fmt: skip
 
 
