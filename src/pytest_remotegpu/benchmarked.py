@@ -74,7 +74,7 @@ class Benchmarked:
             session.benchmarks.append(_made(kinds, item, one))
             self._added += 1
             machine = one.get("machine")
-            if machine and machine not in self._machines:
+            if machine and _lasting(machine) not in map(_lasting, self._machines):
                 self._machines.append(machine)
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -86,8 +86,15 @@ class Benchmarked:
         if len(self._machines) == 1 and len(session.benchmarks) == self._added:
             machine_info.clear()
             machine_info.update(self._machines[0])
-        elif self._machines != [machine_info]:
-            machine_info[DIFFERENT] = self._machines
+        elif others := [
+            each for each in self._machines if _lasting(each) != _lasting(machine_info)
+        ]:
+            machine_info[DIFFERENT] = others
+
+
+def _lasting(machine: dict[str, Any]) -> dict[str, Any]:
+    """Give what a machine is told by: the clocks of its processor change."""
+    return {name: value for name, value in machine.items() if name != "cpu"}
 
 
 def _made(kinds: Any, item: pytest.Item, one: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from pytest_remotegpu.benchmarked import Benchmarked
 from pytest_remotegpu.editors import Listeners, is_reporter
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
-from pytest_remotegpu.reports import BUILTIN, Shipped, synthesised_warning
+from pytest_remotegpu.reports import BUILTIN, RERUN, Shipped, synthesised_warning
 from pytest_remotegpu.summary import RunSummary
 
 __all__ = ["Replayer", "looks_inside"]
@@ -157,9 +157,28 @@ class Replayer:
             with self._noticing():
                 hook.pytest_runtest_logreport(report=report)
             self._editors.raised(item, report)
+            if report.outcome == RERUN:
+                self._take_back_parts(test.reports)
         with self._noticing():
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+    def _take_back_parts(self, reports: list[pytest.TestReport]) -> None:
+        """Count no sub-tests of an attempt that is run again, as the plugin does that runs it.
+
+        :param reports: of the test; those that have not been shown yet are counted nowhere.
+        """
+        parts = {id(report) for report in reports if type(report) is not pytest.TestReport}
+        manager = self._config.pluginmanager
+        counted: Any = getattr(manager.get_plugin("terminalreporter"), "stats", {})
+        session: Any = manager.get_plugin("session")
+        for name, found in list(counted.items()) if parts else ():
+            kept = [report for report in found if id(report) not in parts]
+            if name == "failed" and session is not None:
+                session.testsfailed = max(session.testsfailed - len(found) + len(kept), 0)
+            counted[name] = kept
+            if not kept:  # some look only whether the name is there
+                del counted[name]
 
     def _announce_anew(self, item: pytest.Item) -> None:
         """Say that an attempt is over and the next one begins, as the plugin has that runs it."""

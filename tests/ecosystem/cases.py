@@ -78,6 +78,7 @@ CASES: tuple[Case, ...] = (
         (("--reruns=1", "-n2", "-rR"),),
         any_order=True,
     ),
+    Case("rerunfailures and sub-tests", ("rerunfailures",), "rerunsub"),
     Case(
         "randomly",
         ("randomly",),
@@ -90,6 +91,13 @@ CASES: tuple[Case, ...] = (
         ("randomly",),
         "random",
         (("--randomly-seed=3", "--randomly-dont-reorganize"),),
+    ),
+    Case(
+        "randomly xdist",
+        ("randomly", "xdist"),
+        "random",
+        (("--randomly-seed=7", "-n2"),),
+        any_order=True,
     ),
     Case("mock", ("pytest_mock",), "mock"),
     Case(

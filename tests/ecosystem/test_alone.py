@@ -137,6 +137,36 @@ def test_results_of_allure_are_those_of_the_far_side_only(
     ]
 
 
+def test_benchmarks_of_both_sides_are_in_one_table(project: pytest.Pytester) -> None:
+    """With the machine that measured, where that is another one."""
+    project.makeconftest("""
+        import os
+
+        def pytest_benchmark_update_machine_info(machine_info):
+            machine_info["node"] = os.environ.get("REMOTEGPU_WORKER", "mine")
+    """)
+    project.makepyfile("""
+        import pytest
+
+        def test_here(benchmark): benchmark(sum, [1])
+
+        @pytest.mark.gpu
+        def test_far(benchmark): benchmark(sum, [1])
+    """)
+    quick = ("--benchmark-json=b.json", "--benchmark-min-rounds=2", "--benchmark-max-time=0.01")
+    for options, machine, others in (((), "mine", ["local-1"]), (("-k", "far"), "mine", None)):
+        shipped = ("-p", "remotegpu", "-p", "benchmark", "--remote=local:cpu", *options)
+        result = project.runpytest_subprocess(*shipped, *quick, timeout=90)
+        assert result.ret == 0
+        found = json.loads((project.path / "b.json").read_text())
+        names = {one["name"] for one in found["benchmarks"]}
+        assert names == ({"test_far"} if options else {"test_here", "test_far"})
+        assert all(f"{name} " in result.stdout.str() for name in names)
+        machines = found["machine_info"].get("remotegpu")
+        assert found["machine_info"]["node"] == machine
+        assert (machines and [each["node"] for each in machines]) == others
+
+
 def test_dumps_of_memray_come_back_and_are_not_read(project: pytest.Pytester) -> None:
     project.makepyfile("def test_takes():\n    assert bytearray(2**20)")
     project.makepyfile(test_more="def test_more(): pass")
