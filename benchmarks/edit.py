@@ -16,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import machine
+from bar import Bar
 
 TEST: Final = """\
 import pytest
@@ -114,6 +116,26 @@ def measure(root: Path, spec: str, rounds: int) -> list[dict[str, Seen]]:
 def _ratio(values: list[float], which: str = "") -> str:
     limit = f", at most {LIMITS[which]}" if which else ""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f}){limit}"
+
+
+def bars(quick: bool, spec: str = "local:cpu") -> list[Bar]:  # noqa: FBT001 -- as all are told
+    """Measure the bars of an edit; on a host with cards that of cards alone."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-edit-") as folder:
+        found = measure(Path(folder), spec, 2 if quick else 5)
+
+    def ratios(one: str, other: str, of: Callable[[Seen], float]) -> tuple[float, ...]:
+        return tuple(of(each[one]) / of(each[other]) for each in found)
+
+    warm = ratios(WARM, PLAIN, lambda seen: seen.seconds)
+    if not spec.startswith("local:cpu"):
+        return [Bar("T2g", "edit to result on a card, warm / plain", warm, LIMITS[CARDS], 0.15)]
+    memory = ratios(WARM, LIGHT, lambda seen: seen.peak)
+    first = ratios(FIRST, PLAIN, lambda seen: seen.seconds)
+    return [
+        Bar("T2", "edit to result, warm / plain", warm, LIMITS[WARM], 0.13),
+        Bar("T2c", "peak memory of that / plain without torch", memory, LIMITS[LIGHT], 1.3),
+        Bar("T2d", "with nothing there yet / plain", first, LIMITS[FIRST], 1.1),
+    ]
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import machine
+from bar import Bar
 
 TEST: Final = """\
 import os
@@ -87,6 +88,16 @@ def measure(root: Path, spec: str, rounds: int) -> tuple[list[tuple[float, float
         if number:
             found.append((seconds, peer))
     return found, where
+
+
+def bars(quick: bool, spec: str = "local:cpu") -> list[Bar]:  # noqa: FBT001 -- as all are told
+    """Measure the bar of two ranks."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-ranks-") as folder:
+        found, where = measure(Path(folder), spec, 2 if quick else 5)
+    name, aim = ("T7g", 0.20) if where == "cuda" else ("T7", 0.06)
+    ratios = tuple(seconds / peer for seconds, peer in found)
+    what = f"a test of two ranks ({where}), warm / pytest under torchrun"
+    return [Bar(name, what, ratios, LIMITS[where], aim)]
 
 
 def main() -> int:

@@ -17,7 +17,8 @@ from typing import Final
 import machine
 import table
 import wire
-from running import PLAIN, RUNNERS, XDIST, Failure, Run, run
+from bar import Bar
+from running import PLAIN, PRODUCT, RUNNERS, XDIST, Failure, Run, run
 from suites import LOUD, MANY, TRIVIAL, Suite
 
 WIRE_LIMIT: Final = 0.18
@@ -96,6 +97,34 @@ def report(jobs: tuple[Job, ...], found: list[list[table.Round]]) -> str:
     others.append(tuple(table.wire_row(_wire_ratios(found[0], tests), WIRE_LIMIT)))
     parts = (table.text(HEAD, times), table.text(("what", "ratio", "at most"), others))
     return "\n\n".join(parts)
+
+
+def bars(quick: bool) -> list[Bar]:  # noqa: FBT001 -- as all that give bars are told
+    """Measure the bars of tests that do next to nothing, or print a lot.
+
+    :raises Failure: where a run has not run what it should.
+    """
+    patience = machine.Patience(10.0, 0.0 if quick else 300.0)
+    jobs = [Job(job.suite, 2 if quick else job.rounds, job.limits, job.memory) for job in FULL]
+    with tempfile.TemporaryDirectory(prefix="benchmark-suites-") as folder:
+        small, many, loud = (measure(job, job.suite.write(Path(folder)), patience) for job in jobs)
+
+    def beside(rounds: list[table.Round], peer: str) -> tuple[float, ...]:
+        return tuple(one[PRODUCT].window / one[peer].window for one in rounds)
+
+    def memory(rounds: list[table.Round]) -> tuple[float, ...]:
+        return tuple(one[PRODUCT].peak / one[PLAIN].peak for one in rounds)
+
+    wires = tuple(_wire_ratios(small, TRIVIAL.tests))
+    return [
+        Bar("T1", f"{TRIVIAL.name}, warm / xdist -n1", beside(small, XDIST), 1.0, 0.8),
+        Bar("T1b", f"{MANY.name}, warm / xdist -n1", beside(many, XDIST), 1.1, 0.9),
+        Bar("T1c", f"{TRIVIAL.name}, warm / plain", beside(small, PLAIN), 2.3, 1.7),
+        Bar("T1d", f"{LOUD.name}, warm / xdist -n1", beside(loud, XDIST), 1.15, 0.75),
+        Bar("T1e", f"peak memory, {MANY.name} / plain", memory(many), 1.5, 1.15),
+        Bar("T1e", f"peak memory, {LOUD.name} / plain", memory(loud), 2.0, 1.2),
+        Bar("T3", "reports written and read / plain pytest's time for a test", wires, 0.18, 0.05),
+    ]
 
 
 def _disturbance(found: list[list[table.Round]]) -> str:

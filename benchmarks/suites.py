@@ -21,6 +21,14 @@ LINE = "x" * 99 + "\\n"
 @pytest.mark.parametrize("number", range({count}))
 def test_nothing(number):
 """
+CONFTEST: Final = """\
+import importlib.util
+
+if importlib.util.find_spec("torch") is not None:
+    import torch
+"""
+"""What tests of GPUs import, and so all that are measured: pytest itself has more to do for each
+test where torch is there, since it attaches its log handlers to each of torch's loggers."""
 LINES_OF_100_KB: Final = 1000
 
 
@@ -53,6 +61,7 @@ class Suite:
         root.mkdir(parents=True)
         markers = "[pytest]\nmarkers = gpu: not asked for here, but plain pytest has to know it\n"
         (root / "pytest.ini").write_text(markers, encoding="utf-8")
+        (root / "conftest.py").write_text(CONFTEST, encoding="utf-8")
         body = f'    print(LINE * {self.lines}, end="")\n' if self.lines else "    pass\n"
         text = HEAD.format(count=self.tests // self.files) + body
         for number in range(self.files):

@@ -19,7 +19,7 @@ from pytest_remotegpu import benchmarked, rebuilt
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, packing, plain
-from pytest_remotegpu.protocol.plain import from_text
+from pytest_remotegpu.protocol.plain import from_text, to_text
 
 __all__ = ["BILLED", "RERUN", "Result", "Shipped", "synthesised_warning"]
 
@@ -36,6 +36,11 @@ MOST_PENDING: Final = 256 * 2**20
 """Bytes that one test may keep waiting here; workers cut their output well below."""
 MOST_MEMORY: Final = 2**50
 """Bytes that the cards of one host may have together."""
+BARE: Final = {"$report_type": "TestReport"}
+"""What there is on a report beyond its phase, where that is nothing."""
+PASSED: Final = to_text("passed")
+READERS: Final = pytest.StashKey[tuple[list[Any], bool]]()
+"""Who makes reports of data, and whether that is pytest alone."""
 BUILTIN: Final = {
     f"builtins.{name}": value
     for name, value in vars(builtins).items()
@@ -97,6 +102,13 @@ class Attempt:
         made.begins = True
         made.attempts = sum(_counts(report) and report.when == "setup" for report in self.reports)
         return made
+
+    def append(self, report: pytest.TestReport) -> None:
+        """Keep a report; the first one after an attempt that ended its process begins anew."""
+        if self.begins:
+            self.begins = False
+            self.anew.add(id(report))
+        self.reports.append(report)
 
     def weigh(self, size: int) -> None:
         """Count bytes that wait here.
@@ -205,6 +217,9 @@ class Shipped(Struct, eq=False):
         said.weigh(1000)
         if event.keywords is not None:
             said.keywords = {from_text(name): 1 for name in event.keywords}
+        if event.open == BARE and event.outcome == PASSED and _is_read_by_pytest(self.item.config):
+            said.append(self._bare(event))
+            return
         data = packing.unpack_report(event, said.sections, said.keywords)
         data["nodeid"], data["location"] = self.item.nodeid, self.item.location
         if not plain.is_shallow(event.open):
@@ -222,15 +237,30 @@ class Shipped(Struct, eq=False):
             said.settled.append((report, rebuilt.settled(settled)))
         if measured is not None:
             said.benchmarks += benchmarked.check(measured)
-        if anew or said.begins:
-            said.begins = False
+        if anew:
             said.anew.add(id(report))
         if compared is not None:
             said.compared[id(report)] = rebuilt.compared(compared)
         if said.attempts and type(number := vars(report).get(ATTEMPT)) is int:
             setattr(report, ATTEMPT, number + said.attempts)
         report.user_properties = [*report.user_properties, *self.properties]
-        said.reports.append(report)
+        said.append(report)
+
+    def _bare(self, event: events.Report) -> pytest.TestReport:
+        """Make a report that says no more than that a phase has passed, as pytest would."""
+        times = {} if event.start is None else {"start": event.start, "stop": event.stop}
+        return pytest.TestReport(
+            nodeid=self.item.nodeid,
+            location=self.item.location,
+            keywords=self.said.keywords,
+            outcome="passed",
+            longrepr=None,
+            when=None if event.when is None else from_text(event.when),  # type: ignore[arg-type]
+            sections=packing.sections_of(event, self.said.sections),
+            duration=event.duration,
+            user_properties=self.properties,
+            **times,  # type: ignore[arg-type]
+        )
 
     def measure(self, event: events.Memory) -> None:
         """Add what the test did with GPU memory to the user properties of its reports.
@@ -376,6 +406,16 @@ def _counts(report: pytest.TestReport) -> bool:
     """Say whether a report is one of a phase, and no part of a test or word of another plugin."""
     known = report.when in PHASES and report.outcome in OUTCOMES
     return known and type(report) is pytest.TestReport
+
+
+def _is_read_by_pytest(config: pytest.Config) -> bool:
+    """Say whether no plugin has a hand in how reports are made of data."""
+    present = config.hook.pytest_report_from_serializable.get_hookimpls()
+    known = config.stash.get(READERS, None)
+    if known is None or known[0] != present:
+        usual = all(impl.function.__module__.startswith("_pytest.") for impl in present)
+        known = config.stash[READERS] = (present, usual)
+    return known[1]
 
 
 def synthesised_warning(event: events.Warned) -> warnings.WarningMessage:

@@ -267,6 +267,10 @@ class Spending:
 
     def _bill(self, name: str) -> Bill | None:
         """Give the bill of a worker, brought up to date; ``None`` where there is no such worker."""
+        worker = next((each for each in self._workers() if each.name == name), None)
+        if worker is not None and worker.rental is None:  # on no machine that it shares with others
+            with self._lock:
+                return self._refreshed(worker)
         return next((bill for bill in self._up_to_date() if bill.name == name), None)
 
     def _up_to_date(self) -> list[Bill]:
@@ -274,21 +278,25 @@ class Spending:
         with self._lock:
             last: dict[str, Bill] = {}
             for worker in self._workers():
-                bill = self._known(worker)
-                bill.rate = self._rates.of(bill.shape)
-                bill.ended = worker.ended
-                rental = worker.rental
-                bill.since = worker.started
-                bill.after = bill.rate.after if bill.rate is not None else 0.0
-                if rental is not None:
-                    bill.since = rental.since(ended=bill.ended is not None)
-                    bill.machine = rental.machine
-                    bill.after *= rental.stays
+                bill = self._refreshed(worker)
                 if bill.machine in last:
                     last[bill.machine].before(bill)
                 if bill.machine:
                     last[bill.machine] = bill
             return list(self._bills.values())
+
+    def _refreshed(self, worker: Worker) -> Bill:
+        bill = self._known(worker)
+        bill.rate = self._rates.of(bill.shape)
+        bill.ended = worker.ended
+        rental = worker.rental
+        bill.since = worker.started
+        bill.after = bill.rate.after if bill.rate is not None else 0.0
+        if rental is not None:
+            bill.since = rental.since(ended=bill.ended is not None)
+            bill.machine = rental.machine
+            bill.after *= rental.stays
+        return bill
 
     def _known(self, worker: Worker) -> Bill:
         if worker.name not in self._bills:
@@ -325,6 +333,8 @@ class Spending:
         That is the cap. What was said to be the most holds by the run limit alone, unless workers
         were lost whose machines are still there while others go on with their tests.
         """
+        if not self._most and self.worst is None:
+            return False  # nothing was said that could be reached
         spent, _, idle = self._spent(self._clock())
         if self._most and spent >= self._share:
             self._reached = self._reached or self._cap

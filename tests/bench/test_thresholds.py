@@ -13,6 +13,7 @@ from pytest_remotegpu.bench.estimates import Estimate
 from pytest_remotegpu.bench.maps import Map, search, search_map
 from pytest_remotegpu.bench.thresholds import (
     NEVER,
+    OFF,
     Answer,
     Threshold,
     compressed_length,
@@ -108,6 +109,27 @@ def test_what_a_configuration_gets() -> None:
     assert threshold(_points(2, 2), margin=1.2).number == 128
     assert threshold(_points(1), margin=1.2).number == NEVER
     assert threshold(_points(1, 2), margin=1.2).number == 256
+
+
+@pytest.mark.parametrize("size", [0, 8192, 999999])
+def test_a_size_that_stands_for_off_is_written_as_the_next(size: int) -> None:
+    fast, slow = Estimate.exactly(2.0), Estimate.exactly(0.5)
+    for found in (
+        threshold([(size, fast)], margin=1.2),
+        threshold([(size - 1, slow), (size, fast)], margin=1.2),
+    ):
+        assert found.value == size
+        assert found.number == size + 1
+        assert f"written as {size + 1} since {size} stands for off" in str(found)
+    assert threshold([(size, slow)], margin=1.2).number == NEVER
+
+
+@given(POINTS, MARGINS)
+def test_no_answer_but_never_is_read_as_off(
+    points: list[tuple[int, Estimate]], margin: float
+) -> None:
+    found = threshold(points, margin=margin)
+    assert (found.number in OFF) == (found.answer is Answer.NEVER)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])

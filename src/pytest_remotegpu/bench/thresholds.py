@@ -62,15 +62,26 @@ class Threshold:
 
     @property
     def number(self) -> int | None:
-        """What a configuration gets; ``None`` where nothing was measured and it stays as it is."""
-        return NEVER if self.answer is Answer.NEVER else self.value
+        """What a configuration gets; ``None`` where nothing was measured and it stays as it is.
+
+        A size that configurations have for "off" is written as the next one, which is a size more
+        than is known to be needed, and no other answer.
+        """
+        if self.answer is Answer.NEVER:
+            return NEVER
+        return self.value + 1 if self.value is not None and self.value in OFF else self.value
 
     def __str__(self) -> str:
         if self.answer is Answer.FROM:
-            return f"from {self.unit} = {self.value}"
+            return f"from {self.unit} = {self.value}{self._told}"
         if self.answer is Answer.ALWAYS:
-            return f"always (measured from {self.unit} = {self.value})"
+            return f"always (measured from {self.unit} = {self.value}{self._told})"
         return str(self.answer)
+
+    @property
+    def _told(self) -> str:
+        written = self.number != self.value
+        return f", written as {self.number} since {self.value} stands for off" if written else ""
 
     def __lt__(self, other: Threshold) -> bool:
         """Whether this one lets the way be taken earlier; unknown is later than anything."""

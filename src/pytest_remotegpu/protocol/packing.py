@@ -10,7 +10,16 @@ from typing import Any, Final
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events, plain
 
-__all__ = ["ANEW", "COMPARED", "MEASURED", "SETTLED", "TEXT_ONLY", "pack_report", "unpack_report"]
+__all__ = [
+    "ANEW",
+    "COMPARED",
+    "MEASURED",
+    "SETTLED",
+    "TEXT_ONLY",
+    "pack_report",
+    "sections_of",
+    "unpack_report",
+]
 
 CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "sections")
 OWN: Final = ("nodeid", "location")
@@ -72,6 +81,17 @@ def _open_data(rest: dict[str, Any], changed: list[str]) -> dict[str, Any]:
     return {**found, ODD_NAMES: plain.pack(odd)} if odd else found
 
 
+def sections_of(report: events.Report, sections: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Pick a report's sections out of all those of its test so far.
+
+    :raises ProtocolError: where it refers to one that was not sent.
+    """
+    try:
+        return [sections[index] for index in report.sections]
+    except IndexError:
+        raise ProtocolError("a report refers to a section that was not sent") from None
+
+
 def unpack_report(
     report: events.Report, sections: list[tuple[str, str]], keywords: dict[str, Any]
 ) -> dict[str, Any]:
@@ -81,10 +101,7 @@ def unpack_report(
     :param keywords: those of the test.
     :raises ProtocolError: where the report refers to a section that was not sent.
     """
-    try:
-        picked = [sections[index] for index in report.sections]
-    except IndexError:
-        raise ProtocolError("a report refers to a section that was not sent") from None
+    picked = sections_of(report, sections)
     data: dict[str, Any] = {"longrepr": None, "user_properties": []}
     data.update(report.open)
     odd = data.pop(ODD_NAMES, None)

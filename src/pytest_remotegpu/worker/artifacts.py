@@ -119,9 +119,10 @@ def send(base: str, item: int, limit: int, sender: Sends, shown: Callable[[], No
 
     :param limit: as :func:`collect` has it. :param shown: waits until what was flushed is shown.
     """
-    if asked(base, item):
-        sender.flush(waits=True)  # from now on the supervisor sends none of them by itself
-        shown()
+    if not asked(base, item):
+        return
+    sender.flush(waits=True)  # from now on the supervisor sends none of them by itself
+    shown()
     for event in collect(base, item, limit):
         sender.put(event)
         if isinstance(event, events.Artifact) and len(event.data) > 2**16:

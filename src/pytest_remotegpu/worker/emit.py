@@ -20,6 +20,7 @@ from msgspec.structs import astuple, replace
 from pytest_remotegpu.protocol import events, frames, packing
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import moved
+from pytest_remotegpu.worker.bare import Bare
 from pytest_remotegpu.worker.fit import fit
 from pytest_remotegpu.worker.measured import Measured
 from pytest_remotegpu.worker.sections import PIECE, Sections, cut
@@ -69,7 +70,11 @@ class Emitter:
             os._exit(0)
         with self._lock:
             pending, self._pending = self._pending, []
-            *earlier, last = _parts(pending)
+            encoded = frames.encode_events(pending)
+            if len(encoded) <= MOST_BYTES:
+                self._send(pending, encoded, self.current, fds=fds, waits=waits)
+                return
+            *earlier, last = _parts(pending, encoded)
             for part, encoded in earlier:
                 self._send(part, encoded, max(self.current, -1))
             self._send(*last, self.current, fds=fds, waits=waits)
@@ -125,15 +130,16 @@ class Emitter:
         os._exit(0)
 
 
-def _parts(pending: list[events.Event]) -> Iterator[tuple[list[events.Event], bytes]]:
+def _parts(
+    pending: list[events.Event], encoded: bytes
+) -> Iterator[tuple[list[events.Event], bytes]]:
     """Encode events, in several parts where they are too much for one frame."""
-    encoded = frames.encode_events(pending)
     if len(encoded) <= MOST_BYTES:
         yield pending, encoded
     elif len(pending) > 1:
         middle = len(pending) // 2
-        yield from _parts(pending[:middle])
-        yield from _parts(pending[middle:])
+        for half in (pending[:middle], pending[middle:]):
+            yield from _parts(half, frames.encode_events(half))
     else:
         short = [_shortened(pending[0])]
         yield short, frames.encode_events(short)
@@ -157,7 +163,7 @@ class ReportSender:
         emitter: Emitter,
         config: pytest.Config,
         paths: tuple[str, str] | None,
-        measured: Measured,
+        measured: Measured | None = None,
     ) -> None:
         self._measured = measured
         self._emitter = emitter
@@ -167,6 +173,7 @@ class ReportSender:
         self._keywords: list[str] | None = None
         self._warned = False
         self._anew = False
+        self._bare = Bare(config)
 
     def begin(self) -> None:
         """Forget the test before."""
@@ -189,6 +196,13 @@ class ReportSender:
             them once it is asked for the test's status, which only this side can answer, and which
             a plugin may have asked for by now.
         """
+        found = self._measured.news(self._config) if self._measured is not None else []
+        is_more = settle or self._anew or found
+        bare = None if is_more else self._bare.event(item, report, self._keywords)
+        if bare is not None:
+            self._keywords = list(report.keywords)
+            self._emitter.put(bare)
+            return
         changed: list[str] = []
         settled = self._settled(report, *settle) if settle else None
         data = fit(self._config, report, changed)
@@ -202,7 +216,7 @@ class ReportSender:
             data = {packing.TEXT_ONLY: True, **data}
         if settled is not None:
             data = {packing.SETTLED: settled, **data}
-        if found := self._measured.news(self._config):
+        if found:
             data = {packing.MEASURED: found, **data}
         if self._anew:
             self._anew = False

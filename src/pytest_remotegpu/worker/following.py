@@ -41,6 +41,7 @@ class Following:
         self._items = items
         self._neighbours = neighbours
         self._alone = alone
+        self._next = _next_places(items)
         self._barred = {item for place, item in enumerate(items) if item and place in alone}
         self._last: pytest.Item | None = None
         self._told: pytest.Item | None = None
@@ -50,10 +51,13 @@ class Following:
         """Give the test that will run after this one; a guess, where nobody knows."""
         if place in self._alone:
             return None
-        ends = not any(self._items[place + 1 : run.last])
-        if not ends or run.following < 0:
+        if not self.ends(run, place) or run.following < 0:
             return self._not_alone(self._neighbours[place])
         return self._at(run.following)
+
+    def ends(self, run: orders.Run, place: int) -> bool:
+        """Say whether no further test of a stretch is there."""
+        return self._next[place] >= min(run.last, len(self._items))
 
     def _at(self, place: int) -> pytest.Item | None:
         """Give the test at a place, or the next one there is."""
@@ -119,6 +123,16 @@ class Following:
         if report.failed:  # of two failures the first one stays
             late.sections.append(("This tear-down failed before, with", report.longreprtext))
         return late
+
+
+def _next_places(items: list[pytest.Item | None]) -> list[int]:
+    """Give for each place the next one whose test is there; their number where there is none."""
+    found: list[int] = []
+    after = len(items)
+    for place in reversed(range(len(items))):
+        found.append(after)
+        after = place if items[place] is not None else after
+    return found[::-1]
 
 
 def _tear_down(item: pytest.Item, following: pytest.Item | pytest.Session | None) -> None:

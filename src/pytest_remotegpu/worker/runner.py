@@ -348,7 +348,7 @@ class Runner:
         ending = self.inbox.withdrawn()
         self.taken = ending == "withdrawn"
         place = self.inbox.told_last()
-        ends = not any(self.matcher.items[self.current + 1 : self.run.last])
+        ends = self.following.ends(self.run, self.current)
         if ending != "stopped" and (self.taken or (ends and place is not None)):
             return self.following.settle(item, report, place)
         return report
