@@ -68,6 +68,11 @@ DIES = """
         begin("unasked")
         os._exit(5)
 
+    @pytest.mark.flaky(reruns=2, condition="1 > 2")
+    def test_dies_under_no_condition():
+        begin("condition")
+        os._exit(7)
+
     @pytest.mark.flaky(reruns=2, only_rerun=["ValueError"])
     def test_dies_unlike():
         begin("unlike")
@@ -88,9 +93,9 @@ def test_a_test_that_dies_is_run_again_where_that_is_asked_for(
         return
     assert runs_of(project) == [
         *("once", "once", "between", "always", "always", "both", "both", "both"),
-        *("unasked", "unlike"),
+        *("unasked", "condition", "unlike"),
     ]
-    result.stdout.fnmatch_lines(["*4 failed, 2 passed, *4 rerun*"])
+    result.stdout.fnmatch_lines(["*5 failed, 2 passed, *4 rerun*"])
     shown = re.findall(r"^RERUN \S+::(\w+)", result.stdout.str(), re.MULTILINE)
     assert sorted(shown) == sorted(AGAIN)
     cases = ET.parse(project.path / "junit.xml").getroot().iter("testcase")  # noqa: S314 -- ours
