@@ -133,6 +133,15 @@ CASES: tuple[Case, ...] = (
         files={".test_durations": readers.keys},
     ),
     Case("picked", ("picked",), "picked", (("--picked",), ("--picked=first",)), git=("test_b.py",)),
+    Case(
+        "syrupy",
+        ("syrupy",),
+        "snapshots",
+        (("--snapshot-update",), ()),
+        environment={"SAID": "something"},
+        files={"__snapshots__/test_snapshots.ambr": readers.text},
+        varies=(r"-+ snapshot report summary -+\n(?:\d+ snapshots? .*\n)*",),
+    ),
     Case("env", ("env",), "env", environment={"GIVEN": "outside"}),
     Case("dotenv", ("dotenv",), "dotenv", environment={"GIVEN": "outside"}),
     # what is shown

@@ -23,6 +23,7 @@ __all__ = [
     "names",
     "pictures",
     "report_log",
+    "text",
 ]
 
 CLOCK = frozenset({"duration", "created", "start", "stop", "created_at", "time", "timestamp"})
@@ -69,6 +70,11 @@ def keys(path: Path, normal: Normaliser) -> object:
 def names(path: Path, normal: Normaliser) -> object:
     """Read the names of the files in a folder."""
     return sorted(normal.text(file.name) for file in path.iterdir() if file.is_file())
+
+
+def text(path: Path, normal: Normaliser) -> object:
+    """Read a text."""
+    return normal.text(path.read_text("utf-8")).split("\n")
 
 
 def folders(path: Path, normal: Normaliser) -> object:

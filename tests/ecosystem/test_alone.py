@@ -172,6 +172,20 @@ def test_benchmarks_of_both_sides_are_in_one_table(project: pytest.Pytester) -> 
         assert (machines and [each["node"] for each in machines]) == others
 
 
+def test_a_plugin_that_takes_it_for_a_process_of_xdist_can_write_its_results(
+    project: pytest.Pytester,
+) -> None:
+    project.makeconftest("""
+        def pytest_sessionfinish(session):
+            if hasattr(session.config, "workerinput"):
+                session.config.workeroutput["mine"] = 1
+    """)
+    project.makepyfile("def test_one(): pass")
+    result = run(project)
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=1)
+
+
 def test_dumps_of_memray_come_back_and_are_not_read(project: pytest.Pytester) -> None:
     project.makepyfile("def test_takes():\n    assert bytearray(2**20)")
     project.makepyfile(test_more="def test_more(): pass")

@@ -437,7 +437,8 @@ class LateConfiguration:
             "testrunuid": given.run,
             "mainargv": given.shown_argv or given.argv,
         }
-        setattr(config, "workerinput", workerinput)  # noqa: B010 -- the name that plugins look for
+        # plugins look for the one, and then write into the other
+        vars(config).update(workerinput=workerinput, workeroutput={})
 
 
 def _no_breakpoint(*_args: Any, **_kwargs: Any) -> NoReturn:
