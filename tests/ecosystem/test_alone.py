@@ -18,6 +18,8 @@ LOAD = ("remotegpu", "rerunfailures", "timeout", "allure_pytest", "xdist", "pyte
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Give a project whose sessions load no plugin that is not named."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+        monkeypatch.delenv(name)  # pytest-benchmark goes by these
     return pytester
 
 
