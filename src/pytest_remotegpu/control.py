@@ -33,7 +33,7 @@ from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.far import FarSide
 from pytest_remotegpu.gathering import Gathering
 from pytest_remotegpu.gpu import Shape
-from pytest_remotegpu.grown import LackError
+from pytest_remotegpu.grown import LackingError
 from pytest_remotegpu.inplace import artifacts_root, has_run, holds_context, require_gpu
 from pytest_remotegpu.outputs import clear
 from pytest_remotegpu.recalling import Recall
@@ -171,7 +171,7 @@ class Control:
             self._gathering.begin(session)
         try:
             return (yield)
-        except LackError as lack:
+        except LackingError as lack:
             refusal = pytest.UsageError(f"{lack.where(self._config.rootpath)}\n{lack}".strip())
             if self._gathering is not None:
                 self._gathering.refusal = refusal

@@ -22,6 +22,8 @@ WHAT: Final = ("source", "source_pkgs", "source_dirs", "include", "omit")
 MOST: Final = 20_000_000
 """Numbers that all workers together may send."""
 LARGEST: Final = 10_000_000
+ELSEWHERE: Final = frozenset({"no-data-collected", "module-not-imported"})
+"""Warnings of a process that runs none of the code itself, which is as it should be then."""
 CONTEXT: Final = "far side"
 """What coverage.py's reports call tests that ran there, where they are asked for contexts."""
 
@@ -43,6 +45,8 @@ def wanted(*, by_pytest_cov: bool) -> orders.Coverage | None:
     if cov is None:
         return None
     given = {name: _option(cov, name) for name in WHAT}
+    quiet = set(cov.get_option("run:disable_warnings") or ())
+    cov.set_option("run:disable_warnings", sorted(quiet | ELSEWHERE))
     return orders.Coverage(
         branch=bool(cov.get_option("run:branch")),
         concurrency=list(cov.get_option("run:concurrency") or ()),

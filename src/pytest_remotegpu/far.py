@@ -487,7 +487,7 @@ class FarSide:
         self._shipping.remember()
         self.summary.commit = self.summary.commit or self._shipping.commit()
         self.news.covered.close(contexts=bool(self._config.getoption("cov_context", None)))
-        for note in self._artifacts.close():
+        for note in (*self._artifacts.close(), *self.news.written.close()):
             self.summary.note(note)
         self.summary.artifacts = self._artifacts.count
         self.summary.artifact_names = self._artifacts.names()

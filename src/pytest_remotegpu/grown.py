@@ -6,7 +6,9 @@ there is no Python object behind any. Knows no worker and no wire beyond the dat
 
 from __future__ import annotations
 
+import functools
 import traceback
+import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +28,7 @@ __all__ = [
     "FarFile",
     "FarItem",
     "LackError",
+    "LackingError",
     "grow",
     "items_of",
     "made_of",
@@ -40,7 +43,7 @@ EVALUATED: Final = "filterwarnings"
 """A mark whose arguments pytest would act upon while it shows a test that ran elsewhere."""
 
 
-class LackError(AttributeError):
+class LackingError(Exception):
     """A Python object was asked for that only the far side has."""
 
     def where(self, root: Path) -> str:
@@ -54,6 +57,19 @@ class LackError(AttributeError):
         last, path = frames[-1], Path(frames[-1].filename)
         shown = path.relative_to(root) if path.is_relative_to(root) else path
         return f"{shown}:{last.lineno}: {last.name} asks for it"
+
+
+class LackError(LackingError, AttributeError):
+    """It was an attribute of a node, and who asks may do without it."""
+
+
+class _FarModule(types.ModuleType):
+    """Has the name of a module of the far side; whoever asks for more would be told a lie."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise LackingError(f"no {name!r}: module {self.__name__!r} {WAY_OUT}")
 
 
 class _Objectless:
@@ -74,8 +90,11 @@ class _Objectless:
 
     @property
     def module(self) -> Any:
-        """Not there."""
-        self._lack("module")
+        """One that has its name only, where it has one."""
+        file = self.getparent(FarFile)  # type: ignore[attr-defined]
+        if file is None or file.named is None:
+            self._lack("module")
+        return file.named
 
     @property
     def instance(self) -> Any:
@@ -108,6 +127,7 @@ class FarFile(_Told, _Objectless, pytest.File):
     :ivar number: its ordinal among those of the file. :ivar fetch: brings its tree.
     :ivar grown: whether it has come. :ivar given: whether what it holds has been given away.
     :ivar folder: the id of the folder whose outcome is this file's; ``None`` for none.
+    :ivar named: stands for the module that it is there, where it is one.
     """
 
     number = 0
@@ -115,6 +135,7 @@ class FarFile(_Told, _Objectless, pytest.File):
     grown = False
     given = False
     folder: str | None = None
+    named: types.ModuleType | None = None
 
     def collect(self) -> list[pytest.Item | pytest.Collector]:
         """Give what is told now; other nodes each time, as any file does."""
@@ -263,6 +284,8 @@ def grow(file: FarFile, tree: nodes.Tree) -> list[Any]:
         file.children = []
     else:
         _equip(file, tree.nodes[0], marks)
+        if tree.nodes[0].module:
+            file.named = _FarModule(from_text(tree.nodes[0].module))
     for node in tree.nodes[1:]:
         parent = made[node.parent]
         _check_id(from_text(node.nodeid), file)
@@ -306,16 +329,31 @@ def _make(parent: Any, node: nodes.Node, marks: list[pytest.MarkDecorator]) -> A
     made = kind.from_parent(parent, name=name, **own)
     _equip(made, node, marks)
     if node.location is None:
-        made.stand_in = type("".join(name.split("\0")), (), {})
+        made.stand_in = _stand_in(name, node)
     else:
         made.cls = getattr(parent, "stand_in", None)
         _equip_item(made, node, node.location, marks)
     return made
 
 
+@functools.lru_cache(100)
+def _called(base: Any, kind: str) -> type:
+    """Give a class that is the same but for its name, which reports of plugins show."""
+    return type(kind, (base,), {}) if kind.isidentifier() else base
+
+
+def _stand_in(name: str, node: nodes.Node) -> type:
+    """Make an empty class of the names that a class has there."""
+    shown = from_text(node.qualname) or name
+    named = {"__module__": from_text(node.module), "__qualname__": shown}
+    return type("".join(name.split("\0")), (), named)
+
+
 def _equip(made: Any, node: nodes.Node, marks: list[pytest.MarkDecorator]) -> None:
     """Give a node what all nodes have."""
     made.kind = from_text(node.kind)
+    base: Any = type(made)
+    made.__class__ = _called(base, made.kind)
     made.outcome = node.outcome
     made.children = []
     for place in node.marks:

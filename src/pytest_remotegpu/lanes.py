@@ -304,9 +304,12 @@ class Lane:
         self._ready(test)
 
     def _take_crash(self, test: Shipped, event: events.Crashed) -> None:
-        before = [self.test(place).item.nodeid for place in event.before]
-        test.fail(*losses.crash(event, before))
-        self._ready(test)
+        said = losses.crash(event, [self.test(place).item.nodeid for place in event.before])
+        if event.again:
+            test.fail_once(*said)
+        else:
+            test.fail(*said)
+            self._ready(test)
 
     def _ready(self, test: Shipped) -> None:
         test.done = True
@@ -463,10 +466,7 @@ class Lane:
         if suspects:
             after = None if others else stretch.following
             self._runs.appendleft(Stretch(suspects, failures, after))
-        if self._runs:
-            self._next_run()
-        else:
-            self._after_run()
+        self._after_run()
 
     def give_up(self, cause: str, verdict: str = "infra") -> None:
         """Make every test of the lane that has no verdict an error that says why."""

@@ -35,6 +35,7 @@ from pytest_remotegpu.replay import Replayer
 from pytest_remotegpu.shipping import Shipping
 from pytest_remotegpu.spending import Spending
 from pytest_remotegpu.timeline import Timeline
+from pytest_remotegpu.written import Written
 
 __all__ = ["FAR_ERROR", "KIND", "REFUSAL", "UNLOADABLE", "News", "failed_collection"]
 
@@ -86,6 +87,7 @@ class News:
         self._desk = desk
         self._debug = debug
         self.covered = Covered([str(config.rootpath), *sys.path], lambda: shipping.measures)
+        self.written = Written(lambda: shipping.folders, shipping.max_artifact)
         self._live = terminal.LiveOutput(config)
         self._incoming = Incoming(config)
         config.pluginmanager.register(self._incoming, terminal.MOVING)
@@ -105,6 +107,7 @@ class News:
             events.Dropped: self._drop_artifact,
             events.Covered: lambda _l, _w, _c, event: self.covered.take(event),
             events.Junit: self._take_junit,
+            events.Written: self._take_written,
             events.Wants: self._take_wants,
             events.Need: self._take_need,
             events.SessionEnded: self._take_session_end,
@@ -243,6 +246,9 @@ class News:
         self._incoming.take(worker.name, nodeid, len(event.data), event.left)
         for trouble in self._artifacts.troubles:
             self._summary.note(trouble)
+
+    def _take_written(self, _l: Lane, w: Worker, _c: Controller, event: events.Written) -> None:
+        self.written.take(w.name, event)
 
     def _take_junit(self, lane: Lane, worker: Worker, _c: Controller, event: events.Junit) -> None:
         name, value = from_text(event.name), from_text(event.value)

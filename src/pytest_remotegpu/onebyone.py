@@ -7,7 +7,7 @@ or of who hands the tests over.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -17,7 +17,7 @@ from pytest_remotegpu.far import TICK, FarSide
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.news import REFUSAL, UNLOADABLE
 from pytest_remotegpu.pool import Serves
-from pytest_remotegpu.replay import Replayer
+from pytest_remotegpu.replay import Replayer, looks_inside
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.stretch import NOTHING_FOLLOWS, Following
 
@@ -41,6 +41,24 @@ class OneByOne:
     def prepare(self, items: Sequence[pytest.Item], shapes: Sequence[Shape | None]) -> None:
         """Take in which tests are to be shipped; the first of each shape starts its worker."""
         self._far.prepare(items, shapes)
+        for impl in self._config.hook.pytest_runtest_protocol.get_hookimpls():
+            if (impl.wrapper or impl.hookwrapper) and looks_inside(impl.plugin):
+                around = self._only_here(impl.function, impl.argnames.index("item"))
+                # pluggy offers no other way to put something around one plugin's hook
+                impl.function = around  # type: ignore[misc]
+
+    def _only_here(self, wrapper: Callable[..., Any], place: int) -> Callable[..., Any]:
+        """Let a wrapper be about tests that run here; those that come back have no phases in it.
+
+        :param place: that of the test among its arguments.
+        """
+
+        def around(*arguments: Any) -> Generator[None, Any, Any]:
+            if self.ships(arguments[place]):
+                return (yield)
+            return (yield from wrapper(*arguments))
+
+        return around
 
     def ships(self, item: pytest.Item) -> bool:
         """Say whether a test runs far away."""

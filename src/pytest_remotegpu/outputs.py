@@ -21,7 +21,17 @@ from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["OWN", "Artifacts", "clear", "folder_name", "in_the_way", "make", "safe_parts", "shown"]
+__all__ = [
+    "OWN",
+    "Artifacts",
+    "clear",
+    "folder_name",
+    "in_the_way",
+    "made_below",
+    "make",
+    "safe_parts",
+    "shown",
+]
 
 OWN: Final = ".remotegpu"
 """The folder in a project's own for what pytest's cache would have, where there is none."""
@@ -221,7 +231,7 @@ class Artifacts:
         folder = self.root / folder_name(nodeid)
         with self._minding():
             make(folder)
-            return _made_below(folder, folder / name)
+            return made_below(folder, folder / name)
         return None
 
     def _write(self, path: Path, data: bytes) -> bool:
@@ -267,8 +277,12 @@ class Artifacts:
             self._trouble(f"artifacts are missing: {self.root} can't be written to: {_why(error)}")
 
 
-def _made_below(folder: Path, target: Path) -> Path:
-    """Make a file of a name of its own beside ``target``, which lies below a folder."""
+def made_below(folder: Path, target: Path) -> Path:
+    """Make a file of a name of its own beside ``target``, which lies below a folder.
+
+    :raises ProtocolError: where it would not, or a file and a folder would have one name.
+    :raises OSError: where it can't be made.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.parent.resolve().is_relative_to(folder.resolve()):

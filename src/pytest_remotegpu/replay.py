@@ -9,23 +9,26 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
 
 from pytest_remotegpu import cost
-from pytest_remotegpu.editors import Listeners
+from pytest_remotegpu.benchmarked import Benchmarked
+from pytest_remotegpu.editors import Listeners, is_reporter
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
-from pytest_remotegpu.reports import BUILTIN, Shipped, synthesised_warning
+from pytest_remotegpu.reports import BUILTIN, RERUN, Shipped, synthesised_warning
 from pytest_remotegpu.summary import RunSummary
 
-__all__ = ["Replayer"]
+__all__ = ["Replayer", "looks_inside"]
 
 MOST_WARNINGS = 1_000
 """Different warnings of collections that are remembered, and so recorded at all."""
 INSTALLED: Final = re.compile(r".*/(?:site-packages|dist-packages|lib/python3\.\d+)/", re.DOTALL)
 """Where an interpreter has what is installed, and its standard library: the last such folder."""
+PHASES: Final = ("setup", "call", "teardown")
 OURS = "remotegpu-controller"
 """The name of the plugin that answers."""
 MISSING = "Missing on the far side"
@@ -61,7 +64,10 @@ class Replayer:
         self._present: list[Any] = []
         self._caller: Callable[..., Any] = config.hook.pytest_runtest_protocol
         self._editors = Listeners(config)
+        self.benchmarked = Benchmarked(config)
+        config.pluginmanager.register(self.benchmarked, "remotegpu-benchmarked")
         self._warnings: set[tuple[str, ...]] = set()
+        self._settled: dict[int, tuple[pytest.TestReport, tuple[str, str]]] = {}
         self.unknown: list[tuple[events.Warned, str]] | None = None
         self.charge: Callable[[Shipped], None] = lambda _test: None
         self.far_root = ""
@@ -94,6 +100,9 @@ class Replayer:
         if watched.get_hookimpls():
             watched(item=test.item, result=test.result())
         self._current = test
+        self.benchmarked.add(test.item, test.said.benchmarks)
+        # some terminals ask for a test's status at the session's end only
+        self._settled.update((id(settled[0]), settled) for settled in test.said.settled)
         self.replayed += 1
         for name, value in test.said.attributes:
             self.write_junit(test, name, value)
@@ -124,7 +133,8 @@ class Replayer:
             foreign = [
                 impl.plugin
                 for impl in present
-                if not (impl.wrapper or impl.hookwrapper) and impl.plugin is not ours
+                if impl.plugin is not ours
+                and (not (impl.wrapper or impl.hookwrapper) or looks_inside(impl.plugin))
             ]
             self._present = present
             self._caller = manager.subset_hook_caller("pytest_runtest_protocol", foreign)
@@ -139,21 +149,49 @@ class Replayer:
         with self._noticing():
             hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in test.reports:
+            if id(report) in test.said.anew:
+                self._announce_anew(item)
             compared = test.said.compared.get(id(report))
             if compared is not None:
                 self._editors.compared(*compared)
             with self._noticing():
                 hook.pytest_runtest_logreport(report=report)
             self._editors.raised(item, report)
+            if report.outcome == RERUN:
+                self._take_back_parts(test.reports)
         with self._noticing():
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
+    def _take_back_parts(self, reports: list[pytest.TestReport]) -> None:
+        """Count no sub-tests of an attempt that is run again, as the plugin does that runs it.
+
+        :param reports: of the test; those that have not been shown yet are counted nowhere.
+        """
+        parts = {id(report) for report in reports if type(report) is not pytest.TestReport}
+        manager = self._config.pluginmanager
+        counted: Any = getattr(manager.get_plugin("terminalreporter"), "stats", {})
+        session: Any = manager.get_plugin("session")
+        for name, found in list(counted.items()) if parts else ():
+            kept = [report for report in found if id(report) not in parts]
+            if name == "failed" and session is not None:
+                session.testsfailed = max(session.testsfailed - len(found) + len(kept), 0)
+            counted[name] = kept
+            if not kept:  # some look only whether the name is there
+                del counted[name]
+
+    def _announce_anew(self, item: pytest.Item) -> None:
+        """Say that an attempt is over and the next one begins, as the plugin has that runs it."""
+        with self._noticing():
+            item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        with self._noticing():
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+
     def settle(self, report: pytest.TestReport) -> None:
         """Let a test fail for its failed sub-tests, at the moment at which pytest does."""
-        settled = self._current.said.settled.get(id(report)) if self._current is not None else None
+        settled = self._settled.get(id(report))
         if settled is not None:
-            report.outcome, report.longrepr = settled  # type: ignore[assignment]
+            report.outcome, report.longrepr = settled[1]  # type: ignore[assignment]
 
     def write_junit(self, test: Shipped | None, name: str, value: str) -> None:
         """Do what the fixtures ``record_xml_attribute`` and ``record_testsuite_property`` do."""
@@ -216,6 +254,17 @@ class Replayer:
             return False
         self._warnings.add(_warning_key(message))
         return True
+
+
+def looks_inside(plugin: Any) -> bool:
+    """Say whether a plugin waits within its wrapper for phases, none of which runs here.
+
+    Reporters of editors do not, and a conftest that does is of this project.
+    """
+    name = plugin.__name__ if isinstance(plugin, ModuleType) else type(plugin).__module__
+    if is_reporter(plugin) or name.rpartition(".")[2] == "conftest":
+        return False
+    return all(hasattr(plugin, f"pytest_runtest_{phase}") for phase in PHASES)
 
 
 def _warning_key(message: Any) -> tuple[str, str, str, str]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct, field
 
+from pytest_remotegpu import benchmarked, rebuilt
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, packing, plain
@@ -25,14 +26,12 @@ __all__ = ["BILLED", "RERUN", "Result", "Shipped", "synthesised_warning"]
 BILLED: Final = "remotegpu_billed"
 """An attribute of reports: what was charged for their test, for whoever writes the run as data."""
 RERUN: Final[str] = "rerun"
+ATTEMPT: Final = "rerun"
+"""An attribute that it gives to reports: the number of the attempt, from 0."""
 OUTCOMES: Final[frozenset[str]] = frozenset({"passed", "failed", "skipped", RERUN})
 """Pytest's own, and the one that pytest-rerunfailures adds; a report of any other decides nothing.
 """
 PHASES: Final = frozenset({"setup", "call", "teardown"})
-OWN_FIELDS: Final = frozenset(
-    {"nodeid", "location", "keywords", "outcome", "longrepr", "when", "sections", "duration"}
-    | {"start", "stop", "user_properties", "$report_type", "_report_type", "_subtest.context"}
-)
 MOST_PENDING: Final = 256 * 2**20
 """Bytes that one test may keep waiting here; workers cut their output well below."""
 MOST_MEMORY: Final = 2**50
@@ -73,21 +72,43 @@ class Attempt:
     """What one run of a test has said so far; made when it starts, let go once it is shown."""
 
     __slots__ = (
-        *("attributes", "bytes", "compared", "keywords", "measured", "pieces", "reports"),
-        *("sections", "settled", "warnings"),
+        *("anew", "attempts", "attributes", "begins", "benchmarks", "bytes", "compared"),
+        *("is_over", "keywords", "measured", "pieces", "reports", "sections", "settled"),
+        "warnings",
     )
 
     def __init__(self) -> None:
         self.reports: list[pytest.TestReport] = []
         self.warnings: list[events.Warned] = []
         self.attributes: list[tuple[str, str]] = []
-        self.settled: dict[int, tuple[str, str]] = {}
+        self.anew: set[int] = set()
+        self.benchmarks: list[dict[str, Any]] = []
+        self.settled: list[tuple[pytest.TestReport, tuple[str, str]]] = []
         self.compared: dict[int, tuple[str, str, str]] = {}
         self.sections: list[tuple[str, str]] = []
         self.pieces: list[bytes] = []
         self.keywords: dict[str, Any] = {}
         self.bytes = 0
         self.measured = False
+        self.is_over = self.begins = False
+        self.attempts = 0
+
+    def next(self) -> Attempt:
+        """Make the one that follows, which has all that was said before it."""
+        made = Attempt()
+        made.reports, made.warnings, made.anew = self.reports, self.warnings, self.anew
+        made.attributes, made.settled, made.bytes = self.attributes, self.settled, self.bytes
+        made.benchmarks, made.compared = self.benchmarks, self.compared
+        made.begins = True
+        made.attempts = sum(_counts(report) and report.when == "setup" for report in self.reports)
+        return made
+
+    def append(self, report: pytest.TestReport) -> None:
+        """Keep a report; the first one after an attempt that ended its process begins anew."""
+        if self.begins:
+            self.begins = False
+            self.anew.add(id(report))
+        self.reports.append(report)
 
     def weigh(self, size: int) -> None:
         """Count bytes that wait here.
@@ -133,10 +154,10 @@ class Shipped(Struct, eq=False):
     said: Attempt = NOTHING
 
     def start(self, worker: str, gpu: str, properties: tuple[tuple[str, object], ...]) -> None:
-        """Note that the test has begun on a worker."""
+        """Note that the test has begun on a worker; where it is run again, keep what it said."""
         self.started = True
         self.worker, self.gpu, self.properties = worker, gpu, properties
-        self.said = Attempt()
+        self.said = self.said.next() if self.said.is_over else Attempt()
 
     def reset(self) -> None:
         """Forget what a lost attempt has said."""
@@ -197,7 +218,7 @@ class Shipped(Struct, eq=False):
         if event.keywords is not None:
             said.keywords = {from_text(name): 1 for name in event.keywords}
         if event.open == BARE and event.outcome == PASSED and _is_read_by_pytest(self.item.config):
-            said.reports.append(self._bare(event))
+            said.append(self._bare(event))
             return
         data = packing.unpack_report(event, said.sections, said.keywords)
         data["nodeid"], data["location"] = self.item.nodeid, self.item.location
@@ -205,18 +226,25 @@ class Shipped(Struct, eq=False):
             raise ProtocolError("a report whose data is nested too deeply")
         text_only = data.pop(packing.TEXT_ONLY, False)
         settled = data.pop(packing.SETTLED, None)
+        anew = data.pop(packing.ANEW, False) is True
+        measured = data.pop(packing.MEASURED, None)
         compared = data.pop(packing.COMPARED, None)
-        _show_parts(data)
-        _drop_methods(data)
-        report = _from_data(self.item.config, data)
+        rebuilt.clean(data)
+        report = rebuilt.report(self.item.config, data)
         if text_only and isinstance(report.longrepr, str):
-            report.longrepr = _Representation(report.longrepr)  # type: ignore[assignment]
+            report.longrepr = rebuilt.Representation(report.longrepr)  # type: ignore[assignment]
         if settled is not None:
-            said.settled[id(report)] = _check_settled(settled)
+            said.settled.append((report, rebuilt.settled(settled)))
+        if measured is not None:
+            said.benchmarks += benchmarked.check(measured)
+        if anew:
+            said.anew.add(id(report))
         if compared is not None:
-            said.compared[id(report)] = _check_compared(compared)
+            said.compared[id(report)] = rebuilt.compared(compared)
+        if said.attempts and type(number := vars(report).get(ATTEMPT)) is int:
+            setattr(report, ATTEMPT, number + said.attempts)
         report.user_properties = [*report.user_properties, *self.properties]
-        said.reports.append(report)
+        said.append(report)
 
     def _bare(self, event: events.Report) -> pytest.TestReport:
         """Make a report that says no more than that a phase has passed, as pytest would."""
@@ -304,18 +332,55 @@ class Shipped(Struct, eq=False):
         """
         self.verdict = verdict
         self.properties = (*self.properties, ("remotegpu_verdict", verdict))
-        self.reports[:] = [report for report in self.reports if report.when != "teardown"]
-        phases = {report.when for report in self.reports}
-        if "call" in phases or ("setup" in phases and not self._setup_passed()):
+        first = self._last_attempt()
+        last = [report for report in self.reports[first:] if report.when != "teardown"]
+        self.reports[first:] = last
+        phases = {report.when for report in last}
+        failed = any(report.when == "setup" and not report.passed for report in last)
+        if "call" in phases or failed:
             self.add("teardown", "failed", text, sections)
-            return
-        if "setup" not in phases and not self.started:
+        elif "setup" not in phases and not self.started:
             self.add("setup", "failed", text, sections)
+            self.add("teardown", "passed", None)
         else:
             if "setup" not in phases:
                 self.add("setup", "passed", None)
             self.add("call", "failed", text, sections)
-        self.add("teardown", "passed", None)
+            self.add("teardown", "passed", None)
+        if self.said.begins:
+            self.said.anew.add(id(self.reports[first]))
+        if any(hasattr(report, ATTEMPT) for report in self.reports):
+            self._number_attempts()
+
+    def fail_once(self, text: str, sections: list[tuple[str, str]], verdict: str) -> None:
+        """Make its attempt one that has failed, and after which it is run again; see :meth:`fail`.
+
+        :param verdict: what would be its own, were it the last.
+        """
+        properties, first = self.properties, self._last_attempt()
+        self.fail(text, sections, verdict)
+        for report in self.reports[first:]:
+            if report.failed:
+                report.outcome = RERUN  # type: ignore[assignment]
+        self.properties, self.verdict, self.started = properties, "", False
+        self.said.is_over = True
+        self._number_attempts()
+
+    def _number_attempts(self) -> None:
+        """Give reports that were made here the numbers that the plugin gives to its own."""
+        number = -1
+        for report in filter(_counts, self.reports):
+            number += report.when == "setup"
+            vars(report).setdefault(ATTEMPT, number)
+
+    def _last_attempt(self) -> int:
+        """Give the place of the first report of the attempt that has not come to its end."""
+        own = [place for place, report in enumerate(self.reports) if _counts(report)]
+        starts = [place for place in own if self.reports[place].when == "setup"]
+        first = starts[-1] if starts else 0
+        rerun = any(report.outcome == RERUN for report in self.reports[first:])
+        ended = any(self.reports[place].when == "teardown" for place in own if place >= first)
+        return len(self.reports) if rerun and ended else first
 
     def spoil_teardown(self, text: str) -> None:
         """Let its tear-down have failed, since something failed here that belongs to it."""
@@ -326,9 +391,6 @@ class Shipped(Struct, eq=False):
         if last.when == "teardown":
             self.reports.pop()
         self.add("teardown", "failed", text)
-
-    def _setup_passed(self) -> bool:
-        return any(report.when == "setup" and report.passed for report in self.reports)
 
     @property
     def seconds(self) -> float:
@@ -346,49 +408,6 @@ def _counts(report: pytest.TestReport) -> bool:
     return known and type(report) is pytest.TestReport
 
 
-def _drop_methods(data: dict[str, Any]) -> None:
-    """Leave out attributes that would hide what a report can do, or name another plugin's node."""
-    for name in [name for name in data if name not in OWN_FIELDS and _hides(name)]:
-        del data[name]
-
-
-def _hides(name: str) -> bool:
-    return name == "node" or name.startswith("__") or hasattr(pytest.TestReport, name)
-
-
-class _Shown(str):
-    """Text that stands for an object: it is its own ``repr``."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _show_parts(data: dict[str, Any]) -> None:
-    """Show a sub-test's parameters as they were there; pytest sends the text of their ``repr``."""
-    context = data.get("_subtest.context")
-    kwargs = context.get("kwargs") if isinstance(context, dict) else None
-    if isinstance(context, dict) and isinstance(kwargs, dict) and hasattr(pytest, "SubtestReport"):
-        shown = {k: _Shown(v) if isinstance(v, str) else v for k, v in kwargs.items()}
-        data["_subtest.context"] = {**context, "kwargs": shown}
-
-
-class _Representation:
-    """An error that is shown as text and has no place to name: a fixture that is missing, say."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text
-
-    def toterminal(self, writer: Any) -> None:
-        """Write the text as pytest writes such errors."""
-        for line in self._text.splitlines():
-            writer.line(line)
-
-
 def _is_read_by_pytest(config: pytest.Config) -> bool:
     """Say whether no plugin has a hand in how reports are made of data."""
     present = config.hook.pytest_report_from_serializable.get_hookimpls()
@@ -397,83 +416,6 @@ def _is_read_by_pytest(config: pytest.Config) -> bool:
         usual = all(impl.function.__module__.startswith("_pytest.") for impl in present)
         known = config.stash[READERS] = (present, usual)
     return known[1]
-
-
-def _from_data(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
-    longrepr = data["longrepr"]
-    is_final = not isinstance(longrepr, dict)
-    if is_final:  # pytest would look into it for the names of a traceback's parts
-        data["longrepr"] = None
-    try:
-        report = config.hook.pytest_report_from_serializable(config=config, data=data)
-        if is_final and isinstance(report, pytest.TestReport):
-            report.longrepr = longrepr
-        _check(report)
-    except ProtocolError:
-        raise
-    except Exception as error:  # noqa: BLE001 -- hostile data may upset any plugin that reads it
-        raise ProtocolError(
-            f"a report that can't be rebuilt: {type(error).__name__}: {error}"
-        ) from None
-    assert isinstance(report, pytest.TestReport)
-    return report
-
-
-def _check(report: Any) -> None:
-    """See that a rebuilt report can be shown and written by everybody who will."""
-    if not isinstance(report, pytest.TestReport):
-        raise ProtocolError(f"a report of the unknown kind {type(report).__name__!r}")
-    properties = report.user_properties
-    if not isinstance(properties, list) or not all(map(_is_property, properties)):
-        raise ProtocolError("a report whose user_properties are no pairs")
-    if not isinstance(getattr(report, "wasxfail", ""), str):
-        raise ProtocolError("a report whose wasxfail is no text")
-    if report.failed and report.longrepr is None:
-        report.longrepr = "the far side sent no traceback"
-    longrepr = report.longrepr
-    if report.skipped and not hasattr(report, "wasxfail"):
-        _check_skip(report)
-    elif longrepr is not None and not isinstance(longrepr, str | tuple):
-        str(longrepr)
-        crash = getattr(longrepr, "reprcrash", None)
-        if crash is not None and not isinstance(crash.message, str):
-            raise ProtocolError("a traceback whose message is no text")
-
-
-def _is_property(pair: Any) -> bool:
-    return isinstance(pair, tuple | list) and len(pair) == 2  # noqa: PLR2004 -- a pair
-
-
-def _check_settled(settled: Any) -> tuple[str, str]:
-    match settled:
-        case (str() as outcome, str() as text):
-            return outcome, text
-    raise ProtocolError(f"a settled outcome that reads {settled!r}")
-
-
-def _check_compared(compared: Any) -> tuple[str, str, str]:
-    match compared:
-        case (
-            str() as operator,
-            (bool() as left_is_text, str() as left),
-            (bool() as right_is_text, str() as right),
-        ):
-            return (
-                operator,
-                left if left_is_text else _Shown(left),
-                right if right_is_text else _Shown(right),
-            )
-    raise ProtocolError(f"a comparison that reads {compared!r}")
-
-
-def _check_skip(report: pytest.TestReport) -> None:
-    """See that a skip has its place and its reason, which those who write it take for granted."""
-    longrepr: Any = report.longrepr
-    if longrepr is None or isinstance(longrepr, str):
-        path, lineno, _name = report.location
-        report.longrepr = (path, lineno or 0, longrepr or "")
-    elif not (isinstance(longrepr, tuple) and [type(part) for part in longrepr] == [str, int, str]):
-        raise ProtocolError(f"a skip whose reason is {longrepr!r}")
 
 
 def synthesised_warning(event: events.Warned) -> warnings.WarningMessage:

@@ -19,8 +19,10 @@ from typing import Any, Final
 import cloudpickle
 import pytest
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_remotegpu import (
+    attempts,
     audience,
     blotting,
     covered,
@@ -45,26 +47,17 @@ from pytest_remotegpu.trees import Sent
 __all__ = ["Sender", "Shipping", "Start"]
 
 OURS: Final = (
-    "remotegpu",
-    "remote_all",
-    "gpu_required",
-    "remote_plan",
-    "remote_debug",
-    "remote_artifacts",
-    "remote_timeout",
-    "remote_run_timeout",
-    "remote_wait",
-    "remote_fresh",
-    "remote_timeline",
-    "remote_max_cost",
-    "remote_json",
-    "remote_workers",
-    "remote_rev",
-    "remote_ephemeral",
-    "remote_watch",
-    "remotegpu_run",
-)
+    "remotegpu", "remote_all", "gpu_required", "remote_plan", "remote_debug", "remote_artifacts",
+    "remote_timeout", "remote_run_timeout", "remote_wait", "remote_fresh", "remote_timeline",
+    "remote_max_cost", "remote_json", "remote_workers", "remote_rev", "remote_ephemeral",
+    "remote_watch", "remotegpu_run",
+)  # fmt: skip
 
+FOLDERS: Final = {"allure_report_dir": "", "memray_bin_path": "far"}
+"""Options of plugins that name a folder into which each process writes files of its own, with where
+in it those from another machine go: apart, where the plugin would read them here."""
+HANDED_ON: Final = ("COVERAGE_PROCESS_CONFIG", "MEMRAY_RESULT_PATH")
+"""Variables by which plugins tell their processes on this host where results are put together."""
 LEFT_OUT: Final = (*REPORTERS, "pytest_remotegpu.rerun")
 """Plugins that act on this side only."""
 
@@ -270,6 +263,8 @@ class Shipping:
     def environ(self) -> dict[str, str]:
         """Give the variables for the far side, as hooks have left them."""
         variables = self.named_variables()
+        if not self._ships_tree:
+            variables |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
         self._config.hook.pytest_remotegpu_environment(config=self._config, environment=variables)
         return variables
 
@@ -357,7 +352,9 @@ class Shipping:
 
     def _limits(self, tests: list[Shipped]) -> orders.Limits:
         own = {place: test.timeout for place, test in enumerate(tests) if test.timeout is not None}
-        return orders.Limits(timeout=self._settings.timeout, wait=self._settings.wait, tests=own)
+        again = attempts.allowed(self._config, [test.item for test in tests])
+        limits = orders.Limits(timeout=self._settings.timeout, wait=self._settings.wait)
+        return replace(limits, tests=own, again=again)
 
     @property
     def shows_live(self) -> bool:
@@ -401,7 +398,22 @@ class Shipping:
             terminal="" if self.nobody else os.environ.get("TERM", "") or "dumb",
             nobody=self.nobody,
             screen=(24, 80) if self.nobody else desk.screen(),
+            folders=list(self.folders),
         )
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Where plugins write that is not there for them on the far side, by the option's name."""
+        found = {name: self._config.getoption(name, None) for name in FOLDERS}
+        if not self._ships_tree:
+            return {}
+        cwd = self.start.cwd
+        return {name: Path(cwd, value, FOLDERS[name]) for name, value in found.items() if value}
+
+    @property
+    def max_artifact(self) -> int:
+        """How many bytes one test may leave."""
+        return self._settings.max_artifact
 
     def _coverage(self) -> orders.Coverage | None:
         """Say what of the tests' code is to be measured there: what is measured here."""

@@ -55,6 +55,7 @@ __all__ = [
     "Wants",
     "Warned",
     "Withdrawn",
+    "Written",
 ]
 
 CUT_SHORT: Final = "cut short"
@@ -181,6 +182,20 @@ class Covered(_Event, frozen=True, tag=30):
     arcs: bool
 
 
+class Written(_Event, frozen=True, tag=34):
+    """A piece of a file that a plugin has left in a folder which the user has named for it.
+
+    :ivar option: that of the command line, as plugins know it. :ivar last: whether the file ends
+        with it; ``first``, whether it begins.
+    """
+
+    option: plain.Text
+    name: plain.Text
+    data: bytes
+    last: bool = True
+    first: bool = False
+
+
 class CollectFailed(_Event, frozen=True, tag=11):
     """A file or folder could not be collected there: the node's id and the text of the error.
 
@@ -226,6 +241,7 @@ class Crashed(_Event, frozen=True, tag=14):
     :ivar timeout: whether it was ended for having reached a limit.
     :ivar before: the places of tests that ran in the same process before, where memory may be the
         cause and one of them the culprit.
+    :ivar again: whether the test is run again, as was asked for.
     """
 
     item: Place
@@ -235,6 +251,7 @@ class Crashed(_Event, frozen=True, tag=14):
     stderr: plain.Text
     timeout: bool = False
     before: list[Place] = []
+    again: bool = False
 
 
 class StartFailed(_Event, frozen=True, tag=15):
@@ -410,6 +427,7 @@ Event = (
     | Screen
     | Waiting
     | Withdrawn
+    | Written
     | Ended
 )
 """All that may come back; a stream that holds anything else is not believed."""
@@ -434,6 +452,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     :ivar spoilt: whether no further test may run in this process: it ends, another takes over.
     :ivar collecting: the id of the file that is imported after these events; empty for none.
     :ivar debugs: whether a debugger has the terminal after them.
+    :ivar attempt: how often that test has been begun in this process, 0 before it is announced.
     """
 
     count: int
@@ -446,6 +465,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     spoilt: bool = False
     collecting: bytes = b""
     debugs: bool = False
+    attempt: Place = 0
 
     @property
     def is_awaited(self) -> bool:

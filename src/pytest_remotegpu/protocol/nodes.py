@@ -81,6 +81,8 @@ class Node(_Data, frozen=True):
     :ivar keywords: its own, apart from its name and marks. :ivar matches: what else ``-k`` matches.
     :ivar outcome: of a collector that gave nothing; ``None`` for one that gave what follows.
     :ivar location: of a test; ``None`` for a collector.
+    :ivar module: the name of the module that a file is there, or that a class is of;
+        ``qualname``, the class's own in it. Empty for what is neither.
     """
 
     parent: Index
@@ -95,6 +97,8 @@ class Node(_Data, frozen=True):
     originalname: plain.Text | None = None
     fixturenames: list[plain.Text] | None = None
     parameters: Parameters | None = None
+    module: plain.Text = b""
+    qualname: plain.Text = b""
 
 
 class Tree(_Data, frozen=True):

@@ -83,6 +83,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     :ivar terminal: the kind of the user's terminal, where somebody sits at one for a debugger; else
         empty, and ``nobody`` says why nobody does, with the way out.
     :ivar screen: its rows and columns.
+    :ivar folders: the options that name folders of the user's side, into which plugins write.
     """
 
     args: list[str]
@@ -107,6 +108,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     terminal: str = ""
     nobody: str = ""
     screen: tuple[int, int] = (24, 80)
+    folders: list[str] = []
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,6 +131,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     :ivar artifacts: the folder for the tests' artifacts. :ivar root: the project's folder there.
     :ivar caches: the folder for what compilers of kernels keep; empty to leave them alone.
     :ivar barred: why files must not be imported that ended processes before, by their ids.
+    :ivar attempts: at tests that ended processes before, by their places.
     :ivar rank: the number of this process among those that run the tests together; -1 for none.
     :ivar terminal: the path of a pseudo-terminal of the runner's own; empty where it has none.
     """
@@ -139,6 +142,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     caches: str = ""
     barred: dict[bytes, bytes] = {}
+    attempts: dict[int, int] = {}
     rank: int = -1
     terminal: str = ""
 
@@ -192,11 +196,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     :ivar timeout: one test, from its setup to the end of its teardown.
     :ivar wait: for cards that others hold.
     :ivar tests: the limit of single tests, by their place, where it is another one.
+    :ivar again: how often a test that ends its process is run again, by its place.
     """
 
     timeout: float = 0.0
     wait: float = 0.0
     tests: dict[int, float] = {}
+    again: dict[int, int] = {}
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):

@@ -10,7 +10,16 @@ from typing import Any, Final
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.protocol import events, plain
 
-__all__ = ["COMPARED", "SETTLED", "TEXT_ONLY", "pack_report", "sections_of", "unpack_report"]
+__all__ = [
+    "ANEW",
+    "COMPARED",
+    "MEASURED",
+    "SETTLED",
+    "TEXT_ONLY",
+    "pack_report",
+    "sections_of",
+    "unpack_report",
+]
 
 CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "sections")
 OWN: Final = ("nodeid", "location")
@@ -20,8 +29,12 @@ TEXT_ONLY: Final = "$remotegpu_text_only"
 """A key beside a report's own: its ``longrepr`` was an object that pytest serialises as text."""
 ODD_NAMES: Final = "$remotegpu_odd_names"
 """A key beside a report's own: attributes whose names are not ASCII."""
+ANEW: Final = "$remotegpu_anew"
+"""The same: it is the first of a further attempt, which was announced as the first one was."""
 COMPARED: Final = "$remotegpu_compared"
 """The same: a failed comparison, as operator and two pairs, whether it was text and its text."""
+MEASURED: Final = "$remotegpu_measured"
+"""The same: a list of what pytest-benchmark has measured by then, each a dict."""
 SETTLED: Final = "$remotegpu_settled"
 """The same: outcome and text that the report takes on once it is asked for its status."""
 

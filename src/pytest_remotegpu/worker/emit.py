@@ -22,6 +22,7 @@ from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import moved
 from pytest_remotegpu.worker.bare import Bare
 from pytest_remotegpu.worker.fit import fit
+from pytest_remotegpu.worker.measured import Measured
 from pytest_remotegpu.worker.sections import PIECE, Sections, cut
 
 __all__ = ["Emitter", "ReportSender"]
@@ -42,8 +43,8 @@ class Emitter:
     """The runner's end of the socket to its supervisor.
 
     :ivar pid: the process that may speak.
-    :ivar current, following, failures, spoilt, collecting, debugs: what each batch says, as
-        ``events.Batch`` has it.
+    :ivar current, following, failures, spoilt, collecting, debugs, attempt: what each batch says,
+        as ``events.Batch`` has it.
     """
 
     def __init__(self, channel: socket.socket) -> None:
@@ -57,6 +58,7 @@ class Emitter:
         self.spoilt = False
         self.collecting = b""
         self.debugs = False
+        self.attempt = 0
 
     def put(self, event: events.Event) -> None:
         """Keep an event for the next flush."""
@@ -100,6 +102,7 @@ class Emitter:
             self.spoilt,
             self.collecting,
             self.debugs,
+            self.attempt,
         )
         data = frames.frame(BATCH.encode(batch))
         try:
@@ -159,33 +162,52 @@ class ReportSender:
     """Turns one test's reports into events; a section that several reports repeat goes out once."""
 
     def __init__(
-        self, emitter: Emitter, config: pytest.Config, paths: tuple[str, str] | None
+        self,
+        emitter: Emitter,
+        config: pytest.Config,
+        paths: tuple[str, str] | None,
+        measured: Measured | None = None,
     ) -> None:
+        self._measured = measured
         self._emitter = emitter
         self._config = config
         self._paths = paths
         self._sections = Sections()
         self._keywords: list[str] | None = None
         self._warned = False
+        self._anew = False
         self._bare = Bare(config)
 
     def begin(self) -> None:
         """Forget the test before."""
         self._sections = Sections()
         self._keywords = None
+        self._emitter.attempt = 0
+        self._anew = False
 
-    def send(self, item: int, report: pytest.TestReport, *, settle: bool = False) -> None:
+    def announced(self) -> None:
+        """Note that pytest or a plugin has said that the test begins; what runs it again may."""
+        self._emitter.attempt += 1
+        self._anew = self._emitter.attempt > 1
+        if self._anew:
+            self._emitter.flush()
+
+    def send(self, item: int, report: pytest.TestReport, *, settle: tuple[Any, ...] = ()) -> None:
         """Send a report and those of its sections that have not been sent yet.
 
-        :param settle: whether the test had sub-tests: pytest then lets it fail for them once it is
-            asked for the test's status, which only this side can answer.
+        :param settle: outcome and error, where the test had sub-tests: pytest lets it fail for
+            them once it is asked for the test's status, which only this side can answer, and which
+            a plugin may have asked for by now.
         """
-        bare = None if settle else self._bare.event(item, report, self._keywords)
+        found = self._measured.news(self._config) if self._measured is not None else []
+        is_more = settle or self._anew or found
+        bare = None if is_more else self._bare.event(item, report, self._keywords)
         if bare is not None:
             self._keywords = list(report.keywords)
             self._emitter.put(bare)
             return
         changed: list[str] = []
+        settled = self._settled(report, *settle) if settle else None
         data = fit(self._config, report, changed)
         if not data:
             return
@@ -195,11 +217,13 @@ class ReportSender:
             data["longrepr"] = longrepr = moved.longrepr(longrepr, *self._paths)
         if isinstance(longrepr, str) and not isinstance(report.longrepr, str):
             data = {packing.TEXT_ONLY: True, **data}
-        if settle:
-            before = report.outcome
-            self._config.hook.pytest_report_teststatus(report=report, config=self._config)
-            if report.outcome != before:
-                data = {packing.SETTLED: (str(report.outcome), str(report.longrepr)), **data}
+        if settled is not None:
+            data = {packing.SETTLED: settled, **data}
+        if found:
+            data = {packing.MEASURED: found, **data}
+        if self._anew:
+            self._anew = False
+            data = {packing.ANEW: True, **data}
         keywords = list(data["keywords"])
         packed = packing.pack_report(
             item, data, sections, keywords=keywords != self._keywords, changed=changed
@@ -211,6 +235,17 @@ class ReportSender:
             named = ", ".join(changed[:5])
             text = f"not all on the report of {report.nodeid} travels as it is: {named}"
             self._emitter.put(events.Note(to_text(text)))
+
+    def _settled(
+        self, report: pytest.TestReport, outcome: Any, longrepr: Any
+    ) -> tuple[str, str] | None:
+        """Let a report be what it was; give what it becomes by the question for its status."""
+        self._config.hook.pytest_report_teststatus(report=report, config=self._config)
+        if report.outcome == outcome:
+            return None
+        settled = str(report.outcome), str(report.longrepr)
+        report.outcome, report.longrepr = outcome, longrepr
+        return settled
 
     def _section(self, item: int, name: str, text: str) -> int:
         index, due = self._sections.add(item, name, text)

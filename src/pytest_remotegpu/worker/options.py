@@ -25,12 +25,17 @@ NEUTRAL: Final[dict[str, Any]] = {
     # files and caches that only the user's side writes
     "xmlpath": None, "cacheclear": False, "cacheshow": None, "pastebin": None, "htmlpath": None,
     "gpu_benchmark_compare": None, "gpu_benchmark_json": None, "gpu_benchmark_history": None,
-    "report_log": None, "json_report": False, "allure_report_dir": None, "durations": None,
+    "report_log": None, "json_report_file": None, "clean_alluredir": False, "durations": None,
+    # results go to the user's side, which saves and compares them
+    "benchmark_json": None, "benchmark_save": None, "benchmark_autosave": None,
+    "benchmark_compare": None, "benchmark_compare_fail": [], "benchmark_histogram": None,
     # an editor's reporter speaks once, on the user's side
     "teamcity": 0, "no_teamcity": 1,
     # a runner never becomes a controller of others
     "numprocesses": None, "dist": "no", "tx": [], "distload": False, "looponfail": False,
     "maxprocesses": None,
+    # it is a process of its own, and a further fork of one that has used a card can't use that
+    "forked": False,
 }  # fmt: skip
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import threading
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -16,9 +18,16 @@ __all__ = ["QuietReporter"]
 
 
 class _Sink(io.StringIO):
-    """A text file that keeps nothing."""
+    """A text file that keeps nothing.
+
+    What another thread writes is for an emergency: pytest-timeout does so before it ends the
+    process, and only what stands on its streams is left of that.
+    """
 
     def write(self, text: str) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            with contextlib.suppress(OSError):
+                os.write(2, text.encode("utf-8", "backslashreplace"))
         return len(text)
 
 

@@ -1,11 +1,16 @@
-"""How often a runner may end before it has begun a test, and which file is to blame.
+"""How often a runner may end before it has begun a test or in one, and which file is to blame.
 
 Values in, values out; knows no process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+from msgspec.structs import replace
+
+from pytest_remotegpu.protocol import events
 
 __all__ = ["Restarts"]
 
@@ -19,11 +24,23 @@ class Restarts:
     """Counts the runners of one order that ended too early.
 
     :ivar barred: files that are not imported any more, with the reasons, by their ids.
+    :ivar attempts: at tests that ended their processes, by the tests' places.
     """
 
     def __init__(self) -> None:
         self._idle = 0
         self.barred: dict[bytes, bytes] = {}
+        self.attempts: dict[int, int] = {}
+
+    def tried(self, crash: events.Crashed, attempt: int, most: Mapping[int, int]) -> events.Crashed:
+        """Count attempts at a test that has ended its process; say whether there is another one.
+
+        :param attempt: which one it was in that process.
+        :param most: how often tests are run again, by their places.
+        """
+        place = crash.item
+        self.attempts[place] = self.attempts.get(place, 0) + max(attempt, 1)
+        return replace(crash, again=self.attempts[place] <= most.get(place, 0))
 
     def progressed(self) -> None:
         """Take note that a runner has begun a test."""

@@ -80,6 +80,7 @@ class RunnerHandle:
     :ivar current: the place of the running test; -1 for none. :ivar collecting: the id of the file
         that is being imported; empty for none.
     :ivar debugs: whether a debugger has the terminal.
+    :ivar attempt: how often the running test has been begun in this process.
     :ivar over: whether the session said that it ended. :ivar left: whether its exit functions have
         run as well.
     """
@@ -103,7 +104,7 @@ class RunnerHandle:
         self._unsent = bytearray()
         self.current = -1
         self.following = -1
-        self.failures = 0
+        self.failures = self.attempt = 0
         self.over = self.left = False
         self.progressed = False
         self.late = ""
@@ -218,6 +219,7 @@ class RunnerHandle:
         self.collecting = batch.collecting
         self.debugs = batch.debugs
         self.failures = batch.failures
+        self.attempt = batch.attempt
 
     def read_output(self, fd: int) -> bytes:
         """Give what a pipe holds; nothing where it is empty or closed."""

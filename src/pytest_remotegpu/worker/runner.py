@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +19,6 @@ import pytest
 from pytest_remotegpu.protocol import events, orders
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import (
-    artifacts,
     collecting,
     comparing,
     debugging,
@@ -31,17 +30,18 @@ from pytest_remotegpu.worker import (
     options,
     reads,
     rebuild,
+    rerunning,
     surroundings,
     telling,
     uncaptured,
 )
 from pytest_remotegpu.worker.alone import Alone
-from pytest_remotegpu.worker.covering import Covering
 from pytest_remotegpu.worker.emit import Emitter, ReportSender
 from pytest_remotegpu.worker.following import Following
 from pytest_remotegpu.worker.gpu_state import GpuState
 from pytest_remotegpu.worker.inbox import Inbox
 from pytest_remotegpu.worker.quiet import QuietReporter
+from pytest_remotegpu.worker.results import Results
 
 __all__ = ["PLUGIN_NAME", "Runner", "serve"]
 
@@ -65,13 +65,12 @@ class Runner:
         self.found: list[pytest.Item] = []
         self.gpus = GpuState()
         self.debugging = debugging.Debugging(emitter, order.options, order.site)
-        self.covering = Covering(self.options.coverage, self.site.root, order.root)
+        self.results = Results(order, emitter, inbox.wait_until_shown)
         self.payload: dict[str, Any] = {}
         self.current = -1
         self.following: Following
         self.alone = Alone()
-        self.has_parts = False
-        self.settled = self.taken = False
+        self.has_parts = self.settled = self.taken = False
         self.run = order.run
         self.captures = False
         self.natural: int | None = None
@@ -93,6 +92,7 @@ class Runner:
         """Undo what must not be repeated here as soon as the command line has been read."""
         config: pytest.Config = yield
         roots = self.options.roots
+        self.results.parsed(config.option)
         debugs = not self.debugging.why_not
         options.neutralise(config.option, self.order.worker, keeps_paths=roots, debugs=debugs)
         config.option.color = self.options.color
@@ -159,7 +159,7 @@ class Runner:
         self.while_configured.close()
         there, here = self.site.root, self.order.root
         paths = (there, here) if there != here else None
-        self.sender = ReportSender(self.emitter, session.config, paths)
+        self.sender = ReportSender(self.emitter, session.config, paths, self.results.measured)
         for when, message, location in self.early_warnings if self.options.roots else ():
             self.sender.warning(-1, when, message, location)
         logs.forward(session.config, self.emitter, self.options.log_level)
@@ -325,6 +325,7 @@ class Runner:
                 self.emitter.put(events.SessionEnded(1, to_text(left)))
             self.gpus.begin(item.nodeid)
             self.following.told(item, following)
+            rerunning.leave(item.config, self.order.limits, self.site, place)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except pytest.exit.Exception as exit_:
             self.emitter.put(collecting.ending(exit_, self._as_here))
@@ -338,11 +339,7 @@ class Runner:
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()
             sys.stderr.flush()
-        if self.site.rank < 0:  # else the launcher sends those of all ranks
-            base, limit = self.site.artifacts, self.order.max_artifact
-            artifacts.send(base, place, limit, self.emitter, self.inbox.wait_until_shown)
-        for told in self.covering.news():
-            self.emitter.put(told)
+        self.results.after(place)
         self._look_at_gpus(place, item, following)
         self.emitter.put(events.Finished(place))
         self.emitter.current = -1
@@ -380,11 +377,22 @@ class Runner:
         self.captures = True
         self.emitter.flush([os.dup(1), os.dup(2)])
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logstart(self) -> None:
+        """Note each attempt at a test that is announced."""
+        if self.current >= 0:
+            self.sender.announced()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Iterator[None]:
         """Send each report once every other plugin has done with it."""
-        if self.current < 0:
-            return
+        before = report.outcome, report.longrepr
+        result = yield
+        if self.current >= 0:
+            self._report(report, *before)
+        return result
+
+    def _report(self, report: pytest.TestReport, *before: Any) -> None:
+        """Send a report; outcome and error are given as they were ``before`` others saw it."""
         if type(report) is not pytest.TestReport:
             self.has_parts = True
         elif report.when == "teardown" and not self.settled:
@@ -395,7 +403,7 @@ class Runner:
                 item.ihook.pytest_runtest_logreport(report=late)
                 return
         settle = self.has_parts and report.when == "call" and type(report) is pytest.TestReport
-        self.sender.send(self.current, report, settle=settle)
+        self.sender.send(self.current, report, settle=before if settle else ())
         last = report.when == "teardown" and self.site.rank >= 0  # the launcher waits no longer
         if report.when == "call" or report.sections or not report.passed or last:
             self.emitter.flush()
@@ -434,7 +442,8 @@ class LateConfiguration:
             "testrunuid": given.run,
             "mainargv": given.shown_argv or given.argv,
         }
-        setattr(config, "workerinput", workerinput)  # noqa: B010 -- the name that plugins look for
+        # plugins look for the one, and then write into the other
+        vars(config).update(workerinput=workerinput, workeroutput={})
 
 
 def _captures_fds(config: pytest.Config) -> bool:
@@ -480,8 +489,7 @@ def serve(
     failed = _session(runner, emitter, beside)
     if failed:
         having.tell(emitter)
-    for told in runner.covering.news(last=True):
-        emitter.put(told)
+    runner.results.close()
     with contextlib.suppress(AttributeError, ValueError, OSError):
         sys.stdout.flush()
         sys.stderr.flush()

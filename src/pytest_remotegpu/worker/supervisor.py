@@ -58,11 +58,10 @@ class Supervisor:
         self._stop_at: float | None = None
         self._hold: Hold | None = None
         self._finishing = self._wants_runner = self._gives_way = False
-        self._idle_since = 0.0
+        self._idle_since = self._asked_at = 0.0
         self._watch = Watch(orders.Limits())
         self._early = Early(self._kept, 0, self._emit)
         self._limit = ""
-        self._asked_at = 0.0
 
     # the outer loop
 
@@ -335,6 +334,7 @@ class Supervisor:
             caches=hold.caches(),
             terminal=self._desk.set_up(order.options),
             barred=self._restarts.barred,
+            attempts=self._restarts.attempts,
         )
         folders = sources.folders(self._source, order.root)
         return site.for_runner(order, self._stretches.run, there, *folders)
@@ -420,8 +420,7 @@ class Supervisor:
         elif runner.late:
             self._emit(events.Note(to_text(f"{runner.late}, and was cut short")))
         elif end.status:  # a lost context may take its process along, and has failed a test already
-            said = "after its last test"
-            self._emit(runner.told_end(*end.how, said, failed=not runner.excused))
+            self._emit(runner.told_end(*end.how, "after its last test", failed=not runner.excused))
         self._runner = None
         runner.close()
         self._go_on(runner)
@@ -439,9 +438,11 @@ class Supervisor:
         """Say what the unforeseen end of a runner means."""
         if runner.current >= 0:
             left = self._early.rest(runner.current)
-            self._emit(*left, runner.crash(end.status, end.peak_rss_kib))
-            runner.failures += 1
-            runner.following = runner.current + 1
+            most = {} if self._order is None or self._limit else self._order.limits.again
+            crash = self._restarts.tried(runner.crash(*end.how), runner.attempt, most)
+            self._emit(*left, crash)
+            runner.failures += not crash.again
+            runner.following = runner.current + (not crash.again)
             self._restarts.progressed()
             return
         if runner.spoilt or self._gives_way or (self._finishing and not self._stretches.open):
@@ -483,8 +484,7 @@ class Supervisor:
                 self._end_stretch(why)
             if self._stretches.open:
                 return
-        ended = runner.over and not runner.spoilt
-        if self._finishing or ended or self._restarts.exhausted:
+        if self._finishing or self._restarts.exhausted or (runner.over and not runner.spoilt):
             self._finish()
 
     def _lost(self) -> None:

@@ -21,6 +21,8 @@ __all__ = ["Telling"]
 
 PIECE: Final = 2**20
 """Bytes of a tree in one event."""
+LATE: Final = {"is_hypothesis_test": ("hypothesispytest", "hypothesis")}
+"""Attributes of functions, with the plugin that will mark tests of such, and its mark."""
 
 
 class Telling:
@@ -52,7 +54,8 @@ class Telling:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_itemcollected(self, item: pytest.Item) -> Any:
         """Look at a test before hooks change it that will see it on the user's side, too."""
-        self._early[item] = {"own": list(item.own_markers), "keywords": list(item.keywords)}
+        own = [*item.own_markers, *_marks_to_come(item)]
+        self._early[item] = {"own": own, "keywords": list(item.keywords)}
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
@@ -126,7 +129,8 @@ class _Trees:
         report = self._reports.get(collector)
         outcome = None if report is None or report.passed else self._outcome(report)
         place = len(self._nodes)
-        self._nodes.append(nodes.Node(parent, outcome=outcome, **self._common(collector)))
+        names = _names_of(collector) if outcome is None else {}
+        self._nodes.append(nodes.Node(parent, outcome=outcome, **names, **self._common(collector)))
         for node in report.result if report is not None and report.passed else ():
             if isinstance(node, pytest.Item):
                 self._item(node, place)
@@ -208,6 +212,27 @@ class _Trees:
                 self.marks.append(nodes.Mark(to_text(mark.name), *given))
             places.append(self._places[id(mark)][0])
         return places
+
+
+def _marks_to_come(item: pytest.Item) -> list[pytest.Mark]:
+    """Give marks that a plugin adds once all is collected, to functions that the far side has."""
+    function = getattr(item, "function", None)
+    return [
+        getattr(pytest.mark, name).mark
+        for attribute, (plugin, name) in LATE.items()
+        if getattr(function, attribute, False) is True
+        and item.config.pluginmanager.hasplugin(plugin)
+    ]
+
+
+def _names_of(collector: pytest.Collector) -> dict[str, Any]:
+    """Give the names of the module that a collector is of, and of the class that it is."""
+    if isinstance(collector, pytest.Class):
+        owner = collector.obj
+        return {"module": to_text(owner.__module__), "qualname": to_text(owner.__qualname__)}
+    if isinstance(collector, pytest.Module):
+        return {"module": to_text(str(collector.obj.__name__))}
+    return {}
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,5 @@
+"""The suites of the corpus are run by the tests, and are none of these."""
+
+from __future__ import annotations
+
+collect_ignore = ["corpus"]

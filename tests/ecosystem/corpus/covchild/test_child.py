@@ -1,0 +1,5 @@
+import lib
+
+
+def test_child():
+    lib.child()

@@ -1,0 +1,6 @@
+def test_b():
+    pass
+
+
+def test_fails():
+    assert False

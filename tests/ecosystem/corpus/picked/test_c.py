@@ -1,0 +1,6 @@
+def test_c():
+    pass
+
+
+def test_fails():
+    assert False

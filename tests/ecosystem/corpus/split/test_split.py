@@ -1,0 +1,6 @@
+import pytest
+
+
+@pytest.mark.parametrize("n", range(7))
+def test_n(n):
+    assert n != 3
