@@ -21,8 +21,25 @@ from .suites import HERE, Suite
 __all__ = ["FAR", "LEGS", "PLAIN", "Leg", "Place", "surroundings"]
 
 ROOT: Final = HERE.parents[1]
-COMMON: Final = ("-p", "no:randomly", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", "--color=no")
-DROPPED: Final = ("PYTEST", "REMOTEGPU", "COV_", "COVERAGE", "TOX", "MODAL", "PYTHONPATH", "PYTHONHASH")
+COMMON: Final = (
+    "-p",
+    "no:randomly",
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "junit_family=xunit1",
+    "--color=no",
+)
+DROPPED: Final = (
+    "PYTEST",
+    "REMOTEGPU",
+    "COV_",
+    "COVERAGE",
+    "TOX",
+    "MODAL",
+    "PYTHONPATH",
+    "PYTHONHASH",
+)
 CI: Final = ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "VIRTUAL_ENV", "FORCE_COLOR")
 
 

@@ -65,7 +65,9 @@ def read(path: Path, status: int, seconds: float = 0.0) -> Outcomes:
 
 def _id(case: ET.Element) -> str:
     """Name a case by its file, its class or module, and its name."""
-    return "::".join(part for part in (case.get("file"), case.get("classname"), case.get("name")) if part)
+    return "::".join(
+        part for part in (case.get("file"), case.get("classname"), case.get("name")) if part
+    )
 
 
 def _outcome(case: ET.Element) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from .legs import PLAIN, Leg
@@ -90,12 +91,23 @@ def verdict(
     )
 
 
-def write(rows: Sequence[Row], suites: Sequence[Suite]) -> None:
-    """Write `results.json` and `results.md`."""
-    data = [_plain(row) for row in rows]
+def write(rows: Sequence[Row], suites: Sequence[Suite], folder: Path = HERE) -> None:
+    """Write `results.json` and `results.md`; what they have of other suites stays.
+
+    :param suites: all that there are, in the order in which they are to stand there.
+    """
+    path = folder / "results.json"
+    old = json.loads(path.read_text("utf-8"))["runs"] if path.exists() else []
+    run = {row.suite for row in rows}
+    data = [one for one in old if one["suite"] not in run] + [_plain(row) for row in rows]
+    order = [suite.name for suite in suites]
+    data = sorted(
+        (one for one in data if one["suite"] in order), key=lambda one: order.index(one["suite"])
+    )
     text = json.dumps({"python": platform.python_version(), "runs": data}, indent=1)
-    (HERE / "results.json").write_text(text + "\n", encoding="utf-8")
-    (HERE / "results.md").write_text("\n".join(_page(rows, suites)) + "\n", encoding="utf-8")
+    path.write_text(text + "\n", encoding="utf-8")
+    page = "\n".join(_page(data, suites))
+    (folder / "results.md").write_text(page + "\n", encoding="utf-8")
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -111,30 +123,23 @@ def _plain(row: Row) -> dict[str, Any]:
     }
 
 
-def _page(rows: Sequence[Row], suites: Sequence[Suite]) -> Iterator[str]:
+def _page(rows: Sequence[Mapping[str, Any]], suites: Sequence[Suite]) -> Iterator[str]:
     yield "# What came of other projects' suites"
     yield ""
-    yield "Written by `python -m tests.downstream.run --write`. \"differ\" counts ids, and the exit status,"
-    yield "that are not as in the plain run; `differences.toml` explains those in brackets."
+    yield "Written by `python -m tests.downstream.run --write`. What differs is ids, and the exit"
+    yield "status, that are not as in the plain run; `differences.toml` explains those in brackets."
     yield ""
-    yield "| suite | run | exit status | tests | passed | failed | error | skipped | xfailed | far away | differ |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    titles = ["suite", "run", "exit status", "tests", *ORDER, "far away", "differ"]
+    yield f"| {' | '.join(titles)} |"
+    yield "|---" * len(titles) + "|"
     for row in rows:
-        yield _line(row)
+        cells = [row["suite"], row["leg"], row["status"], row["tests"]]
+        cells += [row["outcomes"].get(word, 0) for word in ORDER]
+        differ = f"{len(row['differences'])} ({len(row['explained'])})"
+        cells += [row["far"], "" if row["leg"] == PLAIN.name else differ]
+        yield f"| {' | '.join(map(str, cells))} |"
+    total = sum(row["tests"] for row in rows if row["leg"] == PLAIN.name)
     yield ""
-    yield from (f"- {suite.name}: `{suite.requirement}`. {suite.shows}." for suite in suites)
-
-
-def _line(row: Row) -> str:
-    counts = row.outcomes.counts
-    differ = f"{len(row.verdict.faults)} ({len(row.verdict.explained)})"
-    cells = [
-        row.suite,
-        row.leg,
-        row.outcomes.status,
-        len(row.outcomes.cases),
-        *(counts[word] for word in ORDER),
-        len(row.outcomes.far),
-        "" if row.leg == PLAIN.name else differ,
-    ]
-    return f"| {' | '.join(map(str, cells))} |"
+    yield f"{total} tests. What each is there for:"
+    yield ""
+    yield from (f"- {suite.name}, `{suite.requirement}`: {suite.shows}" for suite in suites)

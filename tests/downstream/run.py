@@ -1,19 +1,19 @@
 """``python -m tests.downstream.run``: other projects' suites, plainly and far away, and compared.
 
-    python -m tests.downstream.run                  all suites, and writes the results beside this file
+    python -m tests.downstream.run --write          all, with the results beside this file
     python -m tests.downstream.run toolz anyio      only these
-    python -m tests.downstream.run --legs=card einops    on a CUDA host, through --remote=local
+    python -m tests.downstream.run --legs=card einops   on a CUDA host, by --remote=local
 
-Each suite gets an environment of its own, with the release that `suites.toml` names by its hash, and
-with this package as pip would install it. Needs Linux, and an index of packages. The exit status is 0
-where nothing differs but what `differences.toml` explains, and all tests of a leg ran far away.
+Each suite gets an environment of its own, with the release that `suites.toml` names by its hash,
+and with this package as pip installs it. Needs Linux, and an index of packages. The exit status is
+0 where nothing differs but what `differences.toml` explains, and where all tests of a leg ran far
+away.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from .environments import installed
 from .legs import FAR, LEGS, PLAIN, Leg, Place
-from .outcomes import Outcomes, compare
+from .outcomes import compare
 from .results import Row, verdict, write
 from .suites import Explained, Suite, load_explained, load_suites
 
@@ -55,14 +55,18 @@ def _folder(asked: Path | None) -> Iterator[Path]:
         yield Path(made)
 
 
-def _rows(place: Place, legs: Sequence[Leg], known: Sequence[Explained], limit: float) -> Iterator[Row]:
+def _rows(
+    place: Place, legs: Sequence[Leg], known: Sequence[Explained], limit: float
+) -> Iterator[Row]:
     """Run one suite plainly and by each leg, and say what came of each as soon as it is known."""
     plain = place.run(PLAIN, limit)
     yield _said(Row(place.suite.name, PLAIN.name, plain))
     for leg in legs:
         other = place.run(leg, limit)
         found = tuple(compare(plain, other))
-        yield _said(Row(place.suite.name, leg.name, other, found, verdict(leg, place.suite, found, known)))
+        yield _said(
+            Row(place.suite.name, leg.name, other, found, verdict(leg, place.suite, found, known))
+        )
 
 
 def _said(row: Row) -> Row:
@@ -72,12 +76,15 @@ def _said(row: Row) -> Row:
 
 def _run(suites: Sequence[Suite], legs: Sequence[Leg], arguments: argparse.Namespace) -> list[Row]:
     known = load_explained()
+    wheels = arguments.wheels and arguments.wheels.resolve()
     rows: list[Row] = []
-    with _folder(arguments.work) as work, tempfile.TemporaryDirectory(prefix="ds-") as runtime:
-        for suite in suites:
-            wheels = arguments.wheels and arguments.wheels.resolve()
-            with installed(suite, work, Path(runtime), wheels, here=arguments.here) as place:
-                rows += _rows(place, legs, known, arguments.limit)
+    for suite in suites:
+        with contextlib.ExitStack() as stack:
+            # several environments with torch at a time are more than many a disk has room for
+            work = stack.enter_context(_folder(arguments.work))
+            runtime = stack.enter_context(tempfile.TemporaryDirectory(prefix="ds-"))
+            made = installed(suite, work, Path(runtime), wheels, here=arguments.here)
+            rows += _rows(stack.enter_context(made), legs, known, arguments.limit)
     return rows
 
 
@@ -91,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
     _, suites = load_suites(arguments.suites)
     rows = _run(suites, [LEGS[name] for name in arguments.legs.split(",")], arguments)
     if arguments.write:
-        write(rows, suites)
+        write(rows, load_suites()[1])
     wrong = [row for row in rows if not row.good]
     tests = sum(len(row.outcomes.cases) for row in rows if row.leg == PLAIN.name)
     print(f"{len(suites)} suites, {tests} tests, {len(wrong)} runs that are not as the plain one")

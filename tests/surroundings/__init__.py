@@ -1,1 +1,1 @@
-"""Sessions where others have their say: odd command lines and places, other tools, tests of tests."""
+"""Sessions where others have their say: command lines, places, tools, tests of tests."""

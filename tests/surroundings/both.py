@@ -63,7 +63,9 @@ def alike(
     """
     plain, said = session(folder, *words, command=command, environ=environ, patience=patience)
     assert plain.cases, said
-    far, said_far = session(folder, *words, *FAR, command=command, environ=environ, patience=patience)
+    far, said_far = session(
+        folder, *words, *FAR, command=command, environ=environ, patience=patience
+    )
     differing = "\n".join(map(str, compare(plain, far)))
     assert not differing, f"{differing}\n\n{said}\n\n{said_far}"
     assert far.far == set(far.cases), said_far

@@ -160,8 +160,10 @@ def test_a_project_that_is_a_plugin(pytester: pytest.Pytester, collect: str) -> 
             {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         ),
         (
-            ("--disable-plugin-autoload", "-p", "pytest_thing.plugin", "--thing=red")
-            + ("-p", "pytest_remotegpu.plugin", "tests"),
+            (
+                *("--disable-plugin-autoload", "-p", "pytest_thing.plugin", "--thing=red"),
+                *("-p", "pytest_remotegpu.plugin", "tests"),
+            ),
             {},
         ),
     ],

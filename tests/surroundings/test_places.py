@@ -1,4 +1,4 @@
-"""Projects that lie in odd places, and users who have no home: the same sessions as anywhere else."""
+"""Projects that lie in odd places, and users without a home: the same sessions as anywhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,17 @@ TESTS = """
     def test_unittest_path(request):
         assert request.path == pathlib.Path(__file__)
 """
-ODD = ("with space", "größe-日本", "a'b\"c", "what?*", "-dash", "dollar $HOME", "per%20cent", "a:b", "a;b&c")
+ODD = (
+    "with space",
+    "größe-日本",
+    "a'b\"c",
+    "what?*",
+    "-dash",
+    "dollar $HOME",
+    "per%20cent",
+    "a:b",
+    "a;b&c",
+)
 
 
 def project(pytester: pytest.Pytester, name: str) -> Path:
