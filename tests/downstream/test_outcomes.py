@@ -157,7 +157,7 @@ def test_results_are_of_the_suites_and_show_no_fault() -> None:
     assert [(run["suite"], run["leg"]) for run in runs] == [(n, leg) for n in names for leg in legs]
     assert not [run for run in runs if run["differences"]]
     plain = [run["tests"] for run in runs if run["leg"] == PLAIN.name]
-    assert min(plain) >= 150
+    assert len([tests for tests in plain if tests >= 150]) >= 10
     assert sum(plain) >= 2000
 
 
