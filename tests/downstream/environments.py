@@ -45,7 +45,7 @@ def installed(
         (folder / "ready").touch()
     elif not here:
         _pip(python, "install", *source, "--no-deps", "--force-reinstall", str(ROOT))
-    place = Place(suite, python, archive, folder, surroundings(suite, runtime))
+    place = Place(suite, python, archive, folder, surroundings(suite, runtime, python))
     try:
         yield place
     finally:

@@ -67,15 +67,18 @@ CARD: Final = Leg("card", ("--remote-all", "--remote=local"))
 LEGS: Final = {leg.name: leg for leg in (*FAR, CARD)}
 
 
-def surroundings(suite: Suite, runtime: Path) -> dict[str, str]:
-    """Give the variables of a run: this process's, without what would reach into sessions."""
+def surroundings(suite: Suite, runtime: Path, python: Path) -> dict[str, str]:
+    """Give the variables of a run: this process's, without what would reach into sessions.
+
+    The interpreter's folder is first on the path, as where its environment is activated.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(DROPPED) and name not in CI
     }
-    own = {"XDG_RUNTIME_DIR": str(runtime), "PYTHONWARNDEFAULTENCODING": ""}
-    return {**kept, **own, **suite.environ}
+    path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**kept, "XDG_RUNTIME_DIR": str(runtime), "PATH": path, **suite.environ}
 
 
 @dataclass(frozen=True)

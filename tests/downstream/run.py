@@ -17,6 +17,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .environments import installed
@@ -40,6 +41,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="keep environments and logs in this folder")
     parser.add_argument("--wheels", type=Path, help="install from this folder and ask no index")
     parser.add_argument("--here", action="store_true", help="into the interpreter that runs this")
+    parser.add_argument("--only", metavar="EXPRESSION", help="-k of all runs; nothing is written")
     parser.add_argument("--limit", type=float, default=1200, help="seconds for one run")
     parser.add_argument("--write", action="store_true", help="write results.md and results.json")
     return parser.parse_args(argv)
@@ -84,7 +86,11 @@ def _run(suites: Sequence[Suite], legs: Sequence[Leg], arguments: argparse.Names
             work = stack.enter_context(_folder(arguments.work))
             runtime = stack.enter_context(tempfile.TemporaryDirectory(prefix="ds-"))
             made = installed(suite, work, Path(runtime), wheels, here=arguments.here)
-            rows += _rows(stack.enter_context(made), legs, known, arguments.limit)
+            place = stack.enter_context(made)
+            if arguments.only:
+                more = (*place.suite.args, "-k", arguments.only)
+                place = replace(place, suite=replace(place.suite, args=more))
+            rows += _rows(place, legs, known, arguments.limit)
     return rows
 
 
@@ -97,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _arguments(argv)
     _, suites = load_suites(arguments.suites)
     rows = _run(suites, [LEGS[name] for name in arguments.legs.split(",")], arguments)
-    if arguments.write:
+    if arguments.write and not arguments.only:
         write(rows, load_suites()[1])
     wrong = [row for row in rows if not row.good]
     tests = sum(len(row.outcomes.cases) for row in rows if row.leg == PLAIN.name)

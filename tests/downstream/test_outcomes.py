@@ -166,6 +166,7 @@ def test_a_run_has_no_variables_of_another_session(
 ) -> None:
     for name in ("PYTEST_ADDOPTS", "REMOTEGPU_WORKER", "CI", "TOX_ENV_DIR", "MODAL_TOKEN_ID"):
         monkeypatch.setenv(name, "outer")
-    found = surroundings(suite(), tmp_path)
+    found = surroundings(suite(), tmp_path, tmp_path / "bin" / "python")
     assert "outer" not in found.values()
     assert found["XDG_RUNTIME_DIR"] == str(tmp_path)
+    assert found["PATH"].startswith(f"{tmp_path}/bin:")
