@@ -21,7 +21,7 @@ class Outcomes:
     """One run of a suite.
 
     :ivar status: pytest's exit status.
-    :ivar cases: the outcomes of each id, in order: one, unless its teardown was an error too.
+    :ivar cases: the outcomes of each id, in order: one, unless it failed and its teardown as well.
     :ivar far: the ids that say that they ran far away.
     :ivar seconds: how long the process took.
     """
