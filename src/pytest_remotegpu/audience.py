@@ -9,6 +9,8 @@ import logging
 
 import pytest
 
+from pytest_remotegpu.candidates import ini
+
 __all__ = ["junit_family", "log_level", "markup", "width"]
 
 
@@ -27,10 +29,10 @@ def width(config: pytest.Config) -> int:
 def log_level(config: pytest.Config) -> int | None:
     """Give the lowest level at which somebody here listens to records: live, or in a file."""
     levels = []
-    live = config.getini("log_cli") or config.getoption("log_cli_level", None)
+    live = ini(config, "log_cli") or config.getoption("log_cli_level", None)
     if live:
         levels.append(_level(config, "log_cli_level"))
-    if config.getoption("log_file", None) or config.getini("log_file"):
+    if config.getoption("log_file", None) or ini(config, "log_file"):
         levels.append(_level(config, "log_file_level"))
     return min(levels, default=None)
 
@@ -43,7 +45,7 @@ def junit_family(config: pytest.Config) -> str:
 def _level(config: pytest.Config, name: str) -> int:
     """Read a level as pytest does: option, ini, then ``log_level``, else the root logger's."""
     for key in (name, "log_level"):
-        value = config.getoption(key, None) or config.getini(key)
+        value = config.getoption(key, None) or ini(config, key)
         if value:
             return int(getattr(logging, str(value).upper(), value))
     return logging.getLogger().level

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -22,15 +22,23 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.snapshot import globs
 
-__all__ = ["Candidates", "folders_of"]
+__all__ = ["Candidates", "folders_of", "ini"]
 
 MOST_AGAIN: Final = 1_000
 """Links to folders walked already that are followed, which two loops in one folder multiply."""
 
 
+def ini(config: pytest.Config, name: str) -> Any:
+    """Read an ini option of one of pytest's plugins; ``None`` where that is left out by ``-p``."""
+    try:
+        return config.getini(name)
+    except ValueError:
+        return None
+
+
 def folders_of(config: pytest.Config) -> list[Path]:
     """Give the folders of the project that modules are imported from."""
-    root, given = config.rootpath, config.getini("pythonpath")
+    root, given = config.rootpath, ini(config, "pythonpath") or ()
     return [root, *map(Path, given), root / "src", config.invocation_params.dir]
 
 

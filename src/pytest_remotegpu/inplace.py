@@ -40,6 +40,7 @@ RUNNER = "remotegpu-runner"
 GPUS, VARIABLES, RANKS = "GPUs", "variables", "ranks"
 """What a host may lack, and for each the way to run what it can't."""
 WAYS = {GPUS: "--remote=SPEC", VARIABLES: "--remote=local", RANKS: "--remote=local"}
+WITHIN = "a session within a shipped test ships nothing"
 RANK, WORLD = "RANK", "WORLD_SIZE"
 
 
@@ -61,6 +62,7 @@ class Gpus(Struct, frozen=True):
 class InPlace:
     """Registered once there is something to say of a session that runs marked tests here.
 
+    :ivar within: whether a far side is asked for, and a shipped test is what asks.
     :ivar lacking: how many marked tests were skipped for each thing that this host lacks.
     :ivar missing: for each test that is an error for that reason, the reason.
     :ivar marked: the ids of the tests that run on this host's GPUs.
@@ -69,6 +71,7 @@ class InPlace:
 
     def __init__(self) -> None:
         self.required = False
+        self.within = False
         self.lacking: Counter[str] = Counter()
         self.missing: dict[pytest.Item, str] = {}
         self.marked: set[str] = set()
@@ -104,9 +107,8 @@ class InPlace:
         """Count the skips of this kind apart from others, and say where files were kept."""
         for thing, number in self.lacking.items():
             tests = f"{number} gpu test{'s' if number != 1 else ''}"
-            terminalreporter.write_line(
-                f"{tests} skipped for lack of {thing} on this host; pytest {WAYS[thing]} runs them"
-            )
+            way = WITHIN if self.within else f"pytest {WAYS[thing]} runs them"
+            terminalreporter.write_line(f"{tests} skipped for lack of {thing} on this host; {way}")
         files = self._files()
         if files and not self._told:
             terminalreporter.write_line(f"artifacts: {len(files)} in {self.kept[0].parent}")
@@ -151,18 +153,26 @@ def _in_place(config: pytest.Config) -> InPlace:
     return found
 
 
-def judge(config: pytest.Config, items: list[pytest.Item], *, own: bool, required: bool) -> None:
+def judge(
+    config: pytest.Config,
+    items: list[pytest.Item],
+    *,
+    own: bool,
+    required: bool,
+    within: bool = False,
+) -> None:
     """Skip, or fail, marked tests that this host can't run; a project's own policy stands above.
 
     :param own: whether the project registers a ``gpu`` marker.
     :param required: whether a skip is an error.
+    :param within: whether a far side is asked for, and a shipped test is what asks.
     """
     own = own or own_marker(config.getini("markers"))
     if own and not required:
         return
     host = Host(os.environ)
     plugin = _in_place(config)
-    plugin.required = required
+    plugin.required, plugin.within = required, within
     for item in items:
         shape = _shape(item, required=required)
         if shape is None:
@@ -171,7 +181,8 @@ def judge(config: pytest.Config, items: list[pytest.Item], *, own: bool, require
         if not thing:
             plugin.marked.add(item.nodeid)
             continue
-        reason = f"needs {shape}, {lack}; run it with {WAYS[thing]} (see pytest --help)"
+        way = WITHIN if within else f"run it with {WAYS[thing]} (see pytest --help)"
+        reason = f"needs {shape}, {lack}; {way}"
         if required:
             plugin.missing[item] = reason
         else:

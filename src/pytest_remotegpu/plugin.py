@@ -385,13 +385,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Without a far side: skip marked tests for which this host has not enough GPUs."""
     if not _in_place(config):
         return
-    required = settings_of(config).required
-    if not required and not any(item.get_closest_marker("gpu") for item in items):
+    settings = settings_of(config)
+    if not settings.required and not any(item.get_closest_marker("gpu") for item in items):
         return
     from pytest_remotegpu import inplace
 
     inplace.judge(
-        config, items, own=config.stash.get(OWN, False), required=settings_of(config).required
+        config,
+        items,
+        own=config.stash.get(OWN, False),
+        required=settings.required,
+        within=settings.spec is not None and INSIDE in os.environ,
     )
 
 

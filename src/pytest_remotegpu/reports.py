@@ -300,7 +300,7 @@ class Shipped(Struct, eq=False):
 
     def _is_whole(self, reports: list[pytest.TestReport]) -> bool:
         phases = [report.when for report in reports]
-        called = reports[0].passed and not self.item.config.getoption("setuponly")
+        called = reports[0].passed and not self.item.config.getoption("setuponly", False)
         return phases == (["setup", "call", "teardown"] if called else ["setup", "teardown"])
 
     def add(

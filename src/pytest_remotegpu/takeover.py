@@ -104,6 +104,11 @@ def _check(
             raise UsageError(
                 f"--pdb and --trace need a terminal, and shipped tests have none: {why}"
             )
+    if config.pluginmanager.is_blocked("reports"):
+        raise UsageError(
+            "-p no:reports leaves out what pytest writes and reads reports with, and those of "
+            f"--remote={settings.spec} have to travel; leave that option out"
+        )
     if settings.rev and not backend.ships_tree:
         raise UsageError(
             f"--remote-rev={settings.rev} needs a far side that files are sent to, such as"
