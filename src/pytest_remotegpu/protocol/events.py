@@ -182,7 +182,7 @@ class Covered(_Event, frozen=True, tag=30):
     arcs: bool
 
 
-class Written(_Event, frozen=True, tag=34):
+class Written(_Event, frozen=True, tag=36):
     """A piece of a file that a plugin has left in a folder which the user has named for it.
 
     :ivar option: that of the command line, as plugins know it. :ivar last: whether the file ends
