@@ -20,6 +20,8 @@ __all__ = ["Row", "Verdict", "verdict", "write"]
 
 ORDER: Final = ("passed", "failed", "error", "skipped", "xfailed")
 SHOWN: Final = 10
+WHOLE: Final = "*"
+"""The id of what explains a whole run, whose tests all differ."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Row:
     def here(self) -> int:
         """How many cases did not run where they should have."""
         ran = {id for id, said in self.outcomes.cases.items() if set(said) != {"skipped"}}
-        return 0 if self.leg == PLAIN.name else len(ran - self.outcomes.far)
+        known = {one.id for one in self.verdict.explained}
+        return 0 if self.leg == PLAIN.name else len(ran - self.outcomes.far - known)
 
     @property
     def good(self) -> bool:
@@ -83,6 +86,8 @@ def verdict(
     """Tell what of the differences is explained, and what else there is to say."""
     mine = [one for one in known if one.suite == suite.name and leg.name in one.legs]
     ids = {one.id for one in mine}
+    if found and WHOLE in ids:
+        return Verdict(explained=tuple(found))
     seen = {one.id for one in found}
     return Verdict(
         explained=tuple(one for one in found if one.id in ids),
@@ -118,7 +123,8 @@ def _plain(row: Row) -> dict[str, Any]:
         "tests": len(row.outcomes.cases),
         "far": len(row.outcomes.far),
         "outcomes": dict(sorted(row.outcomes.counts.items())),
-        "explained": [str(one) for one in row.verdict.explained],
+        "explained": [str(one) for one in row.verdict.explained[:SHOWN]],
+        "explained in all": len(row.verdict.explained),
         "differences": [str(one) for one in row.verdict.faults],
     }
 
@@ -135,7 +141,7 @@ def _page(rows: Sequence[Mapping[str, Any]], suites: Sequence[Suite]) -> Iterato
     for row in rows:
         cells = [row["suite"], row["leg"], row["status"], row["tests"]]
         cells += [row["outcomes"].get(word, 0) for word in ORDER]
-        differ = f"{len(row['differences'])} ({len(row['explained'])})"
+        differ = f"{len(row['differences'])} ({row['explained in all']})"
         cells += [row["far"], "" if row["leg"] == PLAIN.name else differ]
         yield f"| {' | '.join(map(str, cells))} |"
     total = sum(row["tests"] for row in rows if row["leg"] == PLAIN.name)

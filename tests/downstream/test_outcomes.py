@@ -111,6 +111,11 @@ def test_what_is_explained_is_no_fault_and_must_be_seen() -> None:
     row = Row("it", "local", other, tuple(found), said)
     assert not row.good
     assert "explained, and not seen: c" in str(row)
+    whole = verdict(LOCAL, suite(), found, [Explained("it", "*", ("local",), "all of it")])
+    assert whole.explained == tuple(found)
+    assert not whole.faults
+    unseen = verdict(LOCAL, suite(), (), [Explained("it", "*", ("local",), "all of it")])
+    assert [one.id for one in unseen.stale] == ["*"]
     assert Row("it", "local", other, (), verdict(LOCAL, suite(), found[:1], known[:1])).good
 
 
