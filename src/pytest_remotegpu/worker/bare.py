@@ -50,11 +50,11 @@ class Bare:
         ):
             return None
         keywords = report.keywords
-        names = list(keywords)
-        if type(keywords) is not dict or set(map(type, names)) != {str}:
+        if type(keywords) is not dict or set(map(type, keywords)) != {str}:
             return None
         if set(map(type, keywords.values())) != {int} or set(keywords.values()) != {1}:
             return None
+        names = list(keywords)
         return events.Report(
             item,
             PHASES[report.when],  # one of them, as was seen
