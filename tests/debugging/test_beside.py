@@ -43,6 +43,7 @@ def test_prompts_take_turns(project: Path) -> None:
 
 OTHERS = """
     import pathlib
+    import time
     import pytest
 
     @pytest.mark.gpu
@@ -51,6 +52,8 @@ OTHERS = """
 
     @pytest.mark.gpu(2)
     def test_beside():
+        while not pathlib.Path("go").exists():
+            time.sleep(0.01)
         pathlib.Path("beside").touch()
 
     def test_here():
@@ -66,6 +69,7 @@ def test_other_workers_go_on_and_are_shown_later(project: Path) -> None:
     write(project, OTHERS)
     with seated(project, f"{CPU}:3", "-v") as seat:
         seat.expect(PROMPT)
+        (project / "go").touch()
         seat.settle((project / "beside").exists)
         assert "test_beside PASSED" not in seat.text
         seat.type("c\r")
