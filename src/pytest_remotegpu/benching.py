@@ -54,6 +54,7 @@ def run(
     :return: the exit status of the judgement, or one of ``remotegpu run``.
     :raises UsageError: for what can't be meant; nothing was rented then.
     """
+    sidebyside.follow()
     asked = asking.read(options)
     for spec in told:
         look(spec)

@@ -1,12 +1,14 @@
 """Several commands at once, each a process of its own: their lines under their names, their ends.
 
-None of them takes another one along; Ctrl-C and SIGTERM are handed on to all. Knows processes and
+None of them takes another one along; Ctrl-C and SIGTERM are handed on to all, and where this
+process is killed they hear of it by their stdin, if they :func:`follow`. Knows processes and
 streams, and nothing of what they do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -17,12 +19,16 @@ from typing import IO, Any, Final
 
 from pytest_remotegpu.commanding import FAILED, INTERRUPTED, UNREAD, USAGE, put
 
-__all__ = ["label", "run", "worst"]
+__all__ = ["follow", "label", "run", "worst"]
 
 ORDER: Final = (INTERRUPTED, UNREAD, FAILED, USAGE, 1, 5)
 """Exit statuses, the one that says most first; others come before them all, 0 last."""
 PATIENCE: Final = 60.0
 """Seconds that each command has to end in when it was told to: it may have machines to let go."""
+
+
+FOLLOWS: Final = "REMOTEGPU_SIDE_BY_SIDE"
+"""A variable that says that stdin ends with the process which has started this one."""
 
 
 def label(name: str) -> str:
@@ -73,11 +79,30 @@ def _start(words: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start one in a session of its own: Ctrl-C reaches this process, which hands it on once."""
     return subprocess.Popen(
         list(words),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        env={**os.environ, FOLLOWS: "1"},
     )
+
+
+def follow() -> None:
+    """End as by SIGTERM once the process is gone that has started this one beside others."""
+    if os.environ.pop(FOLLOWS, "") != "1":
+        return
+    line = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(line, 1):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _copy(pipe: IO[bytes] | None, stream: int, head: bytes, lock: threading.Lock) -> None:

@@ -133,10 +133,28 @@ def test_two_far_sides_are_shown_beside_each_other() -> None:
 def test_what_ends_the_command_ends_all_sweeps(number: signal.Signals) -> None:
     """Each hears of it once, and no process of theirs is left."""
     seed = os.getpid() * 100 + number
+    process = measuring(seed)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 130, err
+    assert len(re.findall(r"^\S.* +130 ", out, re.MULTILINE)) == 2, out
+    assert until(lambda: not running(seed), 20)
+
+
+def test_a_command_that_is_killed_takes_all_sweeps_along() -> None:
+    """Nobody else would end them, and machines that are rented would go on being paid for."""
+    seed = os.getpid() * 100
+    process = measuring(seed)
+    process.kill()
+    process.communicate()
+    assert until(lambda: not running(seed), 40)
+
+
+def measuring(seed: int) -> subprocess.Popen[str]:
+    """Begin sweeps on two far sides, and wait until each measures what takes minutes."""
     words = ["--set=rounds=100000", "--set=lengths=512", "--set=columns=masked", "--out=all"]
-    words.append(f"--set=seed={seed}")
     process = subprocess.Popen(
-        line("fa2", CPU, f"--remote={PRETENDS}", *HERE, *words),
+        line("fa2", CPU, f"--remote={PRETENDS}", *HERE, *words, f"--set=seed={seed}"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -149,11 +167,7 @@ def test_what_ends_the_command_ends_all_sweeps(number: signal.Signals) -> None:
         if " problems on " in told:
             begun.add(told.partition("]")[0])
     assert len(running(seed)) == 2
-    process.send_signal(number)
-    out, err = process.communicate(timeout=100)
-    assert process.returncode == 130, err
-    assert len(re.findall(r"^\S.* +130 ", out, re.MULTILINE)) == 2, out
-    assert until(lambda: not running(seed), 20)
+    return process
 
 
 def running(seed: int) -> list[str]:
