@@ -16,11 +16,7 @@ NOT_RUN = [
     ("README.md", ".ci/run runs it as 'tests'"),
     ("ci.md", "a workflow of GitHub, which needs a runner and a GPU host"),
     ("ide.md", "a file of VS Code"),
-    (
-        "recipes.md",
-        "conda is none of PyPI's packages; tests/surroundings/test_installs.py has a prefix as conda "
-        "makes it",
-    ),
+    ("recipes.md", "conda is not on PyPI; tests/surroundings has a prefix as it makes one"),
 ]
 
 
