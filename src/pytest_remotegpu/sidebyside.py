@@ -27,8 +27,8 @@ PATIENCE: Final = 60.0
 """Seconds that each command has to end in when it was told to: it may have machines to let go."""
 
 
-FOLLOWS: Final = "REMOTEGPU_SIDE_BY_SIDE"
-"""A variable that says that stdin ends with the process which has started this one."""
+FOLLOWS: Final = "_REMOTEGPU_SIDE_BY_SIDE"
+"""A variable of our own, which says that stdin ends with the process which has started this one."""
 
 
 def label(name: str) -> str:
