@@ -204,6 +204,10 @@ def test_files_that_can_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9\n")
     with pytest.raises(UsageError, match="is no UTF-8: byte 3"):
         configs.plan(tmp_path / "latin.yaml", BOTH)
+    deep = "[" * 20_000 + "]" * 20_000
+    for name, text in ("deep.json", f'{{"a": {deep}}}'), ("deep.yaml", f"a: {deep}\n"):
+        with pytest.raises(UsageError, match="is broken (JSON|YAML): "):
+            configs.plan(_file(tmp_path, name, text), BOTH)
     with pytest.raises(UsageError, match="never batch_size"):
         configs.plan(_file(tmp_path, "a.yaml", YAML), {"batch_size": 1})
 

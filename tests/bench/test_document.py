@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import hypothesis
 import pytest
@@ -80,6 +80,14 @@ FOREIGN: dict[str, Any] = {
     ],
     "timestamp": "2025-08-19T12:00:00",
 }
+
+
+ROW: Final[dict[str, Any]] = to_plain(made(), Question())["rows"][0]
+
+
+def of_size(**sizes: Any) -> dict[str, Any]:
+    """Give a row of a problem of other sizes."""
+    return {**ROW, "problem": {**ROW["problem"], **sizes}}
 
 
 def strictly(data: Any) -> Any:
@@ -186,6 +194,13 @@ def test_a_document_is_replaced_in_one_step(tmp_path: Path) -> None:
         ({"rows": 3}, "is broken"),
         ({"question": {"margin": "much"}}, "is broken"),
         ({"complete": "yes"}, "is broken: Expected `bool`"),
+        ({"question": {"margin": 0}}, "is broken: the margin is 0.0"),
+        ({"question": {"margin": math.nan}}, "is broken: the margin is nan"),
+        ({"rows": [of_size(length=-5)]}, "is broken: the length of a sliding problem is -5"),
+        ({"rows": [of_size(length=10**30)]}, "is broken: "),
+        ({"rows": [of_size(window=None)]}, "is broken: the window of a sliding problem is None"),
+        ({"rows": [of_size(branch="compressed", block=32, stride=0)]}, "is broken: the stride"),
+        ({"rows": [{**ROW, "times": [10**400]}]}, "is broken"),
     ],
 )
 def test_what_is_not_known_is_named(change: dict[str, Any], said: str) -> None:
@@ -294,6 +309,7 @@ def test_a_text_of_lines(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (b"{", "is broken JSON"),
+        pytest.param(b"[" * 100_000 + b"]" * 100_000, "is broken JSON", id="deep"),
         (b"nothing", "has no line of a benchmark"),
         (b"\xff", "is no UTF-8"),
     ],

@@ -246,7 +246,8 @@ def test_another_place_is_flagged_and_not_compared(
     )
 
 
-def test_a_gate_that_compares_nothing_says_so(pytester: pytest.Pytester, project: Path) -> None:
+@pytest.mark.usefixtures("project")
+def test_a_gate_that_compares_nothing_says_so(pytester: pytest.Pytester) -> None:
     run(pytester, BASE)
     result = run(pytester, BASE, "-k", "none")
     result.assert_outcomes(passed=1, deselected=2)

@@ -15,6 +15,7 @@ from typing import Final
 from pytest_remotegpu.bench.estimates import Estimate
 
 __all__ = [
+    "LARGEST",
     "NEVER",
     "OFF",
     "Answer",
@@ -29,6 +30,8 @@ __all__ = [
 
 NEVER: Final = 999999
 """What stands for "never" in a configuration: longer than any sequence."""
+LARGEST: Final = 10**9
+"""Longer than any sequence, whatever a document says."""
 OFF: Final = frozenset({-1, 0, 8192, NEVER})
 """Values of configurations that mean "off"; all but the last are read only."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pytest_remotegpu.bench.fa2.measured import BLOCK, STRIDE, Device, Measured, Result
 from pytest_remotegpu.bench.fa2.rows import Branch
 from pytest_remotegpu.bench.lines import Compressed, Read, Selection, Sliding, parse
+from pytest_remotegpu.bench.thresholds import LARGEST
 from pytest_remotegpu.errors import UsageError
 
 __all__ = ["from_plain", "from_text", "unread"]
@@ -153,7 +154,7 @@ def _of_results(said: Any, lines: Read) -> tuple[tuple[Result, ...], list[str]]:
 def _of_result(each: Any) -> Result:
     branch, length, window = Branch(each["branch"]), each["sequence_length"], each["window_size"]
     whole = [length] if branch is Branch.COMPRESSED else [length, window]
-    if any(type(number) is not int or number < 1 for number in whole):
+    if any(type(number) is not int or not 1 <= number < LARGEST for number in whole):
         raise ValueError("no size")
     speedup, masked, own = (_number(each[key]) for key in ("speedup", "masked_ms", "fa2_ms"))
     return Result(
