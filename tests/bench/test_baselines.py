@@ -150,6 +150,7 @@ def test_no_file_is_no_baseline(tmp_path: Path) -> None:
         ),
         ('{"format": "other", "version": 1, "benchmarks": []}', "is 'other' in version 1"),
         ("\xff", "holds no benchmarks"),
+        pytest.param(f'{{"x": {"[" * 100_000}{"]" * 100_000}}}', "holds no benchmarks", id="deep"),
     ],
 )
 def test_what_is_no_baseline_is_refused(tmp_path: Path, text: str, complaint: str) -> None:

@@ -141,6 +141,14 @@ MISSING = {
         "runtime = { fa2_min_len_win = 1, b = 2 }\n",
         "runtime = { fa2_min_len_win = 512, b = 2 }\n",
     ),
+    "windows.toml": (
+        "[runtime]\r\nb = 2\r\n[c]\r\n",
+        "[runtime]\r\nb = 2\r\nfa2_min_len_win = 512\r\n[c]\r\n",
+    ),
+    "mixed.toml": (
+        "a = 1\n[runtime]\r\nfa2_min_len_win = 1\r\n",
+        "a = 1\n[runtime]\r\nfa2_min_len_win = 512\r\n",
+    ),
     "block.toml": ("[runtime]\nb = 2 # x\n", "[runtime]\nb = 2 # x\nfa2_min_len_win = 512\n"),
 }
 
@@ -204,6 +212,10 @@ def test_files_that_can_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9\n")
     with pytest.raises(UsageError, match="is no UTF-8: byte 3"):
         configs.plan(tmp_path / "latin.yaml", BOTH)
+    deep = "[" * 20_000 + "]" * 20_000
+    for name, text in ("deep.json", f'{{"a": {deep}}}'), ("deep.yaml", f"a: {deep}\n"):
+        with pytest.raises(UsageError, match=r"is broken (JSON|YAML): "):
+            configs.plan(_file(tmp_path, name, text), BOTH)
     with pytest.raises(UsageError, match="never batch_size"):
         configs.plan(_file(tmp_path, "a.yaml", YAML), {"batch_size": 1})
 

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import hypothesis
 import pytest
@@ -19,7 +19,7 @@ from pytest_remotegpu.bench.fa2.document import from_plain, read, to_plain, writ
 from pytest_remotegpu.bench.fa2.judging import KEYS, Question
 from pytest_remotegpu.bench.fa2.measured import Measured, Result
 from pytest_remotegpu.bench.fa2.rows import FLASH, Branch, Direction, Parity, Regime
-from pytest_remotegpu.bench.lines import parse
+from pytest_remotegpu.bench.lines import Sliding, parse
 from pytest_remotegpu.errors import UsageError
 
 QUESTIONS = st.builds(
@@ -80,6 +80,14 @@ FOREIGN: dict[str, Any] = {
     ],
     "timestamp": "2025-08-19T12:00:00",
 }
+
+
+ROW: Final[dict[str, Any]] = to_plain(made(), Question())["rows"][0]
+
+
+def of_size(**sizes: Any) -> dict[str, Any]:
+    """Give a row of a problem of other sizes."""
+    return {**ROW, "problem": {**ROW["problem"], **sizes}}
 
 
 def strictly(data: Any) -> Any:
@@ -186,6 +194,13 @@ def test_a_document_is_replaced_in_one_step(tmp_path: Path) -> None:
         ({"rows": 3}, "is broken"),
         ({"question": {"margin": "much"}}, "is broken"),
         ({"complete": "yes"}, "is broken: Expected `bool`"),
+        ({"question": {"margin": 0}}, "is broken: the margin is 0.0"),
+        ({"question": {"margin": math.nan}}, "is broken: the margin is nan"),
+        ({"rows": [of_size(length=-5)]}, "is broken: the length of a sliding problem is -5"),
+        ({"rows": [of_size(length=10**30)]}, "is broken: "),
+        ({"rows": [of_size(window=None)]}, "is broken: the window of a sliding problem is None"),
+        ({"rows": [of_size(branch="compressed", block=32, stride=0)]}, "is broken: the stride"),
+        ({"rows": [{**ROW, "times": [10**400]}]}, "is broken"),
     ],
 )
 def test_what_is_not_known_is_named(change: dict[str, Any], said: str) -> None:
@@ -215,7 +230,10 @@ def test_a_document_of_others() -> None:
         Result(Branch.SLIDING, 512, 64, 1.6, 0.32, 0.2),
         Result(Branch.COMPRESSED, 1024, None, 2.0, 0.4, 0.2, 64, 32),
     )
-    assert found.unread == ("benchmark_output, line 1 was not understood: device: A100",)
+    assert found.unread == (
+        "benchmark_output, line 1 was not understood: device: A100",
+        f"benchmark_output has a line that no result stands for: {Sliding(256, 64, 0.1, 0.2, 0.5)}",
+    )
     judged = judging.judge(measured, Question())
     assert judged.recommendation == {
         "fa2_min_len_win": 512,
@@ -252,6 +270,21 @@ def test_how_tokens_were_compressed_is_said_where_it_is_taken() -> None:
     found = from_plain({**FOREIGN, "benchmark_output": ""})
     assert found.measured.results[1].block == 32
     assert "l=32 d=16 is taken" in found.unread[0]
+
+
+def test_two_ways_to_compress_one_length_are_told_apart() -> None:
+    """Each has a number of compressed tokens of its own, which is the unit of its threshold."""
+    result = FOREIGN["results"][1]
+    other = {**result, "speedup": 0.5, "fa2_ms": 0.8}
+    text = (
+        "S=1024 l=64 d=32 compressed masked 0.40 ms  fa2 0.20 ms  speedup x2.00\n"
+        "S=1024 l=32 d=16 compressed masked 0.40 ms  fa2 0.80 ms  speedup x0.50\n"
+    )
+    plain = {**FOREIGN, "results": [result, other, result], "benchmark_output": text}
+    found = from_plain(plain)
+    sizes = [(one.speedup, one.block, one.stride) for one in found.measured.results]
+    assert sizes == [(2.0, 64, 32), (0.5, 32, 16), (2.0, 32, 16)]
+    assert found.unread == ()
 
 
 @pytest.mark.parametrize(
@@ -294,6 +327,7 @@ def test_a_text_of_lines(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (b"{", "is broken JSON"),
+        pytest.param(b"[" * 100_000 + b"]" * 100_000, "is broken JSON", id="deep"),
         (b"nothing", "has no line of a benchmark"),
         (b"\xff", "is no UTF-8"),
     ],

@@ -92,6 +92,28 @@ def test_another_version_is_told(tmp_path: Path) -> None:
     assert "in version 2" in line
 
 
+@pytest.mark.parametrize("when", ["1e300", "-1", "253402300800"])
+def test_a_time_that_is_none_is_told(tmp_path: Path, when: str) -> None:
+    path = tmp_path / "history.jsonl"
+    add(path, 1.0)
+    wrong = path.read_bytes().replace(b'"when":1.0', f'"when":{when}'.encode())
+    path.write_bytes(path.read_bytes() + wrong)
+    (entry,), (line,) = history.read(path)
+    assert entry.when == 1
+    assert f"line 2 of {path} is no benchmark: " in line
+    assert "is no time" in line
+
+
+def test_a_line_of_any_depth_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    add(path, 1.0)
+    deep = b'"environment":{"x":' + b"[" * 100_000 + b"]" * 100_000 + b","
+    wrong = path.read_bytes().replace(b'"environment":{', deep)
+    path.write_bytes(wrong + path.read_bytes())
+    (_,), (line,) = history.read(path)
+    assert line.startswith(f"line 1 of {path} is no benchmark: ")
+
+
 def _many(path: Path, writer: int) -> None:
     for number in range(20):
         add(path, 1.0, 2.0, 3.0, when=float(100 * writer + number))

@@ -283,6 +283,38 @@ def test_repetitions_put_together() -> None:
     assert judging.worst(cells).cells[512, 32].mid == pytest.approx(1)
 
 
+def test_a_window_that_was_not_measured_at_a_size_has_to_keep_it_at_one_of_its_own() -> None:
+    """The card was held back at S = 512 with the window of 256 alone, so nothing is known of it."""
+    at, wide = 512, 256
+
+    def speed(problem: Problem, _regime: Regime, _reference: str, _repetition: int) -> float:
+        return 0.8 if (problem.length, problem.window) == (256, wide) else 1.5
+
+    measured = made(speed)
+    assert judge(measured, Question()).number(WIN) == at
+    rows = tuple(
+        replace(row, times=()) if (row.problem.length, row.problem.window) == (at, wide) else row
+        for row in measured.rows
+        if row.problem.length in (256, at, 1024)
+    )
+    ragged = replace(measured, rows=tuple(row for row in rows if row.times))
+    judgement = judge(ragged, Question())
+    assert judgement.number(WIN) == 1024
+    assert judgement.rule == {32: 256, 64: 256, 128: 256, wide: 1024}
+    assert "not all were measured from S = 512 on" in judgement.spans[WIN].last.why
+
+
+def test_a_window_that_keeps_it_nowhere_is_not_outvoted_by_longer_sequences_of_others() -> None:
+    def speed(problem: Problem, _regime: Regime, _reference: str, _repetition: int) -> float:
+        return 0.9 if problem.window == 256 else 1.5
+
+    measured = made(speed)
+    rows = (r for r in measured.rows if (r.problem.length, r.problem.window) != (2048, 256))
+    judgement = judge(replace(measured, rows=tuple(rows)), Question())
+    assert judgement.number(WIN) == NEVER
+    assert judgement.rule[256] is None
+
+
 # what blocks it
 
 

@@ -79,9 +79,13 @@ def test_what_is_not_understood() -> None:
         "S=512 w=64 sliding masked fast ms  fa2 0.20 ms  speedup x2.05",
         "S=512 l=32 d=0 compressed masked 1.00 ms  fa2 2.00 ms  speedup x0.50",
         "S=512 w=64 sliding masked 0.41 ms  fa2 0.20 ms  speedup x2.05 or so",
+        "S=0 w=64 sliding masked 0.41 ms  fa2 0.20 ms  speedup x2.05",
+        "S=512 w=0 sliding masked 0.41 ms  fa2 0.20 ms  speedup x2.05",
+        "S=1000000000 w=64 sliding masked 0.41 ms  fa2 0.20 ms  speedup x2.05",
+        f"S={'9' * 5000} w=64 sliding masked 0.41 ms  fa2 0.20 ms  speedup x2.05",
     )
     found = parse("\n".join(lines))
     assert len(found.rows) == 1
-    assert [number for number, _ in found.unread] == [1, 4, 5, 6]
-    assert found.complaint().startswith("4 lines were not understood:\n  line 1: # a headline\n")
+    assert [number for number, _ in found.unread] == [1, 4, 5, 6, 7, 8, 9, 10]
+    assert found.complaint().startswith("8 lines were not understood:\n  line 1: # a headline\n")
     assert parse("?").complaint() == "1 line was not understood:\n  line 1: ?"

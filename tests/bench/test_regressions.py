@@ -17,7 +17,7 @@ from pytest_remotegpu.bench.fa2.document import Document, from_plain
 from pytest_remotegpu.bench.fa2.judging import Question
 from pytest_remotegpu.bench.fa2.measured import Measured
 from pytest_remotegpu.bench.fa2.regressions import Comparison, State, against, lines
-from pytest_remotegpu.bench.fa2.rows import FA2, MASKED, Problem, Regime
+from pytest_remotegpu.bench.fa2.rows import FA2, MASKED, Parity, Problem, Regime
 
 DEVICE = Question(Regime.DEVICE)
 
@@ -52,6 +52,24 @@ def test_the_same_again_is_equal() -> None:
     assert states(found) == {State.EQUAL: 120}
     assert found.status == 0
     assert list(lines(found)) == ["120 equal", "fa2_min_len_win: 2048", "fa2_min_len_cmp: 63"]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({"parity": Parity.FAILED}, 1, "fa2 differs from float32"),
+        ({"parity": Parity.NOT_CHECKED}, 5, "fa2 was not compared with float32"),
+        ({}, 5, "the sweep has not come to its end"),
+    ],
+)
+def test_a_sweep_that_is_wrong_is_no_equal(change: dict[str, Any], status: int, said: str) -> None:
+    rows = (replace(row, **change) if row.column == FA2 else row for row in made().rows)
+    now = replace(made(), rows=tuple(rows), complete=bool(change))
+    found = compared(made(), now)
+    assert found.status == status
+    assert any(line.startswith(f"the new times stand for nothing: {said}") for line in lines(found))
+    if change.get("parity") is Parity.NOT_CHECKED:
+        assert compared(now, now).status == 0  # as it was before
 
 
 @given(st.floats(0.001, 1))

@@ -246,6 +246,33 @@ def test_another_place_is_flagged_and_not_compared(
     )
 
 
+@pytest.mark.usefixtures("project")
+def test_a_gate_that_compares_nothing_says_so(pytester: pytest.Pytester) -> None:
+    run(pytester, BASE)
+    result = run(pytester, BASE, "-k", "none")
+    result.assert_outcomes(passed=1, deselected=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*= gpu benchmarks =*",
+            "compared with base.json: nothing, since no benchmark has run",
+            "  not run: 3 of 3 in the baseline",
+        ]
+    )
+    result = run(pytester, BASE, "-k", "first")
+    result.stdout.fnmatch_lines(["compared with base.json: 2 *", "  not run: 2 of 3 in the base*"])
+    assert "not run" not in said(run(pytester, BASE))
+
+
+def test_a_session_that_has_stopped_makes_no_baseline(
+    pytester: pytest.Pytester, project: Path
+) -> None:
+    pytester.makepyfile(test_it=TESTS.replace("gpu_benchmark({", "assert 0, ({"))
+    result = run(pytester, BASE, "-x")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["there is no baseline base.json yet, and none was written: the *"])
+    assert not (project / "base.json").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -304,6 +304,19 @@ def test_a_search_finds_the_maps_rule(found: Map, margin: float) -> None:
     assert len(asked) <= len(WINDOWS) * 4
 
 
+@given(monotone(), MARGINS, MARGINS)
+def test_a_search_by_another_margin_never_allows_more_than_the_grid(
+    found: Map, margin: float, other: float
+) -> None:
+    """What a search has skipped is not known, and counts for nothing."""
+
+    def measure(length: int, window: int) -> Estimate:
+        return found.cells[length, window]
+
+    quick = search_map(SIZES, WINDOWS, measure, margin=margin)
+    assert _place(quick.scalar(other)) >= _place(found.scalar(other))
+
+
 def test_a_search_of_nothing() -> None:
     def never(_: int) -> Estimate:
         raise AssertionError

@@ -385,6 +385,19 @@ def test_what_makes_no_baseline() -> None:
     assert not Path("base.json").exists()
 
 
+def test_a_baseline_that_can_not_be_written_leaves_no_half_of_it() -> None:
+    path = written("a.json", made())
+    assert Path(path).stat().st_size > 2 * 8 * 1024  # of 8 blocks, in whatever unit, not half fits
+    limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh"]
+    limited += line("regressions", "base.json", path)
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 2
+    assert "base.json can't be written: File too large" in done.stderr
+    assert not list(Path().glob("*base.json*"))
+    assert bench("regressions", "base.json", path).returncode == 0
+    assert Path("base.json").read_bytes() == Path(path).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [

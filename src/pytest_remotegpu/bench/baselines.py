@@ -103,7 +103,7 @@ def load(path: Path) -> list[Kept] | None:
         return None
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror or error}") from error
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} holds no benchmarks: {error}",
             fix="name a file that --gpu-benchmark-json has written, or none that exists",

@@ -216,7 +216,7 @@ def _same(one: Any, other: Any) -> bool:
 def _read(path: Path, kind: str, read: Callable[[str], Any], text: str) -> Any:
     try:
         return read(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is broken {kind}: {error}") from error
 
 

@@ -23,6 +23,8 @@ __all__ = ["FORMAT", "VERSION", "Commit", "Entry", "append", "commit_of", "read"
 
 FORMAT: Final = "pytest-remotegpu/benchmark-history"
 VERSION: Final = 1
+LATEST: Final = 253402300800.0
+"""The year 10000, in seconds since 1970, which no calendar here knows."""
 PATIENCE: Final = 10.0
 """Seconds that git may take."""
 
@@ -54,6 +56,10 @@ class Entry(Struct, frozen=True):
     index: int
     outcome: str
     benchmark: Benchmark
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.when < LATEST:
+            raise ValueError(f"{self.when} is no time")
 
 
 def append(path: Path, kept: Iterable[Kept], *, when: float, commit: Commit) -> int:
@@ -108,7 +114,7 @@ def read(path: Path) -> tuple[list[Entry], list[str]]:
             found = msgspec.json.decode(line, type=Entry)
             if (found.format, found.version) != (FORMAT, VERSION):
                 raise ValueError(f"it is {found.format} in version {found.version}")  # noqa: TRY301 -- as another line is no JSON
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             bad.append(f"line {number} of {path} is no benchmark: {error}")
         else:
             entries[line] = found

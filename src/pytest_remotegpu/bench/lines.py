@@ -16,7 +16,8 @@ from pytest_remotegpu.bench.thresholds import compressed_length
 __all__ = ["Compressed", "Read", "Selection", "Sliding", "parse"]
 
 NUMBER: Final = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf(?:inity)?|nan))"
-COUNT: Final = r"(\d+)"
+COUNT: Final = r"(0{0,9}[1-9]\d{0,8})"
+"""A size: 0, and what is longer than any sequence, is none."""
 TIMES: Final = rf"masked\s+{NUMBER}\s*ms\s+fa2\s+{NUMBER}\s*ms\s+speedup\s+x\s*{NUMBER}"
 
 
@@ -160,7 +161,7 @@ def _row(line: str) -> Sliding | Compressed | Selection | None:
     if found := SLIDING.fullmatch(line):
         length, window, *times = found.groups()
         return Sliding(int(length), int(window), *map(float, times))
-    if (found := COMPRESSED.fullmatch(line)) and all(map(int, found.groups()[:3])):
+    if found := COMPRESSED.fullmatch(line):
         length, block, stride, *times = found.groups()
         return Compressed(int(length), int(block), int(stride), *map(float, times))
     if found := SELECTION.fullmatch(line):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_remotegpu.bench.estimates import Estimate
-from pytest_remotegpu.bench.thresholds import Threshold, passes, threshold
+from pytest_remotegpu.bench.thresholds import Threshold, passes, threshold, together
 
 __all__ = ["Map", "search", "search_map"]
 
@@ -39,11 +39,12 @@ class Map:
 
         :param windows: the regime; without it, all that were measured.
         """
+        groups: dict[int, list[tuple[int, Estimate]]] = {}
         wanted = set(self.windows if windows is None else windows)
-        return threshold(
-            ((length, cell) for (length, window), cell in self.cells.items() if window in wanted),
-            margin=margin,
-        )
+        for (length, window), cell in self.cells.items():
+            if window in wanted:
+                groups.setdefault(window, []).append((length, cell))
+        return together(groups.values(), margin=margin)
 
     def by_window(self, margin: float) -> dict[int, Threshold]:
         """Find for each window the length from which it keeps the margin."""

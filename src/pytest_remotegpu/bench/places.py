@@ -11,6 +11,8 @@ from pytest_remotegpu.errors import UsageError
 __all__ = ["NoPlaceError", "read_yaml", "set_in_json", "set_in_toml", "set_in_yaml"]
 
 SPACE: Final = re.compile(r"[ \t\r\n]*")
+ALONE: Final = re.compile(r"(?<!\r)\n")
+"""The end of a line that is not Windows'."""
 
 
 class NoPlaceError(Exception):
@@ -143,7 +145,9 @@ def set_in_toml(text: str, where: tuple[str, ...], value: int) -> str:
     if last in table and isinstance(table[last], dict | list):
         raise NoPlaceError("there is a table or a list in its place")
     table[last] = value
-    return tomlkit.dumps(document)
+    made = tomlkit.dumps(document)
+    alike = "\r\n" in text and not ALONE.search(text)
+    return ALONE.sub("\r\n", made) if alike else made  # lines that are new end as all others
 
 
 # JSON

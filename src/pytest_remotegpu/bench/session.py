@@ -135,7 +135,8 @@ class Benchmarks:
             return
         name = self._shown(self._compare)
         good = [one for one in self._kept if one.outcome == "passed" and one.benchmark.valid]
-        if session.exitstatus not in ENDED or not good:
+        ended = session.exitstatus in ENDED and not (session.shouldstop or session.shouldfail)
+        if not ended or not good:
             yield f"there is no baseline {name} yet, and none was written: " + (
                 "the session did not come to its end" if good else "no benchmark has passed"
             )
@@ -160,11 +161,16 @@ class Benchmarks:
             terminalreporter.write_line(line)
 
     def _compared(self) -> Iterator[str]:
-        if not self._findings:
+        if self._baseline is None:
             return
+        name = self._shown(self._compare)
         counts = Counter(each.kind for each in self._findings)
         said = ", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind])
-        yield f"compared with {self._shown(self._compare)}: {said}"
+        yield f"compared with {name}: {said or 'nothing, since no benchmark has run'}"
         for each in self._findings:
             if each.kind is not Kind.SAME:
                 yield f"  {each.kind}: {told.clean(each.test)}, {each}"
+        there = {(one.test, one.index) for one in self._baseline}
+        missing = there - {(one.test, one.index) for one in self._kept}
+        if missing:
+            yield f"  not run: {len(missing)} of {len(there)} in the baseline"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 from pytest_remotegpu.bench.estimates import Estimate
 
 __all__ = [
+    "LARGEST",
     "NEVER",
     "OFF",
     "Answer",
@@ -25,10 +26,13 @@ __all__ = [
     "passes",
     "span",
     "threshold",
+    "together",
 ]
 
 NEVER: Final = 999999
 """What stands for "never" in a configuration: longer than any sequence."""
+LARGEST: Final = 10**9
+"""Longer than any sequence, whatever a document says."""
 OFF: Final = frozenset({-1, 0, 8192, NEVER})
 """Values of configurations that mean "off"; all but the last are read only."""
 
@@ -161,6 +165,30 @@ def threshold(
             Answer.NEVER, None, margin, unit, f"{at}: the largest size does not keep {margin:g}"
         )
     return Threshold(Answer.FROM, found, margin, unit, f"{at}: below {margin:g}")
+
+
+def together(
+    groups: Iterable[Iterable[tuple[int, Estimate]]], *, margin: float, unit: str = "S"
+) -> Threshold:
+    """Find the size from which each of several groups, such as windows, keeps the margin.
+
+    Where all have the same sizes it is that of :func:`threshold` for all of them together. Where
+    they have not, a size at which one of them was not measured says nothing about that one, which
+    has to keep the margin at a size of its own.
+
+    :param groups: of each its sizes and speedups, in any order.
+    :raises ValueError: as :func:`threshold`.
+    """
+    several = [list(group) for group in groups]
+    whole = threshold((each for group in several for each in group), margin=margin, unit=unit)
+    alone = [threshold(group, margin=margin, unit=unit) for group in several if group]
+    latest = max(alone, default=whole, key=lambda one: (*_order(one), one.why))
+    if whole.value is None or latest.value == whole.value:
+        return whole
+    if latest.value is None:
+        return latest
+    why = f"{whole.why}; not all were measured from {unit} = {whole.value} on"
+    return replace(whole, value=max(whole.value, latest.value), why=why)
 
 
 def _certain(speedup: Estimate) -> tuple[float, float, float]:

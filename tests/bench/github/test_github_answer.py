@@ -25,6 +25,7 @@ ASKED = {
     "RESULT": "success",
     "PROPOSAL": "unchanged",
 }
+ROW = document()["results"][0]
 Results = Callable[..., Path]
 
 
@@ -195,6 +196,8 @@ def test_oldest_parts_give_way_where_a_comment_would_be_too_long(
         (json.dumps(document(recommendation={"fa2_min_len_win": True})), "a length is wanted"),
         (json.dumps(document(recommendation={"fa2_min_len_win": -7})), "a length is wanted"),
         (json.dumps(document(recommendation={"fa2_min_len_win": 10**30})), "a length is wanted"),
+        (json.dumps(document(results=[{**ROW, "sequence_length": 10**400}])), "a length is wanted"),
+        (json.dumps(document(results=[{**ROW, "window_size": -1}])), "a length is wanted"),
     ],
 )
 def test_what_is_no_document_is_said_and_gives_no_threshold(

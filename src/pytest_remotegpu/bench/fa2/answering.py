@@ -5,7 +5,6 @@ Knows files and values; what is to be shown it hands to whoever asks.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -253,7 +252,7 @@ def regressed(
             return 1 if parity is Parity.FAILED else NOTHING_KNOWN
         try:
             baseline.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(new, baseline)
+            document.place(baseline, new.read_bytes())
         except OSError as error:
             raise UsageError(f"{baseline} can't be written: {error.strerror or error}") from error
         say(f"{baseline} is new: it is the baseline from now on, and nothing was compared")

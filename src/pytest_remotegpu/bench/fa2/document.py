@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pytest_remotegpu.bench import thresholds
 from pytest_remotegpu.bench.fa2 import foreign, judging
 from pytest_remotegpu.bench.fa2.judging import (
     MARGINS,
@@ -271,7 +272,7 @@ def read(path: Path) -> Document:
         return Document(str(path), found, None, unread)
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is broken JSON: {error}") from error
     return from_plain(data, str(path))
 
@@ -291,7 +292,8 @@ def from_plain(data: Any, name: str = "the document") -> Document:
     try:
         measured = _measured(data)
         question = msgspec.convert(data["question"], Question)
-    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        _check_numbers(measured, question)
+    except (msgspec.ValidationError, KeyError, TypeError, ValueError, OverflowError) as error:
         what = f"lacks the key {error}" if isinstance(error, KeyError) else f"is broken: {error}"
         raise UsageError(f"{name} {what}", fix="measure again, or take another file") from error
     output = str(data.get("benchmark_output", ""))
@@ -306,6 +308,21 @@ def _check_version(data: Mapping[str, Any], name: str) -> None:
             f"{FORMAT!r}, version {VERSION}",
             fix="upgrade pytest-remotegpu where the file was written by a newer one",
         )
+
+
+def _check_numbers(measured: Measured, question: Question) -> None:
+    """See that sizes are sizes, and the margin is one: what judges them takes that for granted.
+
+    :raises ValueError: where one is not.
+    """
+    thresholds.in_words(question.margin)
+    for problem in dict.fromkeys(row.problem for row in measured.rows):
+        sliding = problem.branch is Branch.SLIDING
+        more = ("window",) if sliding else ("block", "stride")
+        for name in ("length", *more):
+            number = getattr(problem, name)
+            if number is None or not 1 <= number < thresholds.LARGEST:
+                raise ValueError(f"the {name} of a {problem.branch} problem is {number}")
 
 
 def _measured(data: Mapping[str, Any]) -> Measured:

@@ -6,12 +6,13 @@ Values in, values out. Nothing is dropped without a word.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pytest_remotegpu.bench.fa2.measured import BLOCK, STRIDE, Device, Measured, Result
 from pytest_remotegpu.bench.fa2.rows import Branch
 from pytest_remotegpu.bench.lines import Compressed, Read, Selection, Sliding, parse
+from pytest_remotegpu.bench.thresholds import LARGEST
 from pytest_remotegpu.errors import UsageError
 
 __all__ = ["from_plain", "from_text", "unread"]
@@ -130,7 +131,7 @@ def _of_results(said: Any, lines: Read) -> tuple[tuple[Result, ...], list[str]]:
         return (), []
     if not isinstance(said, list):
         return (), [f"results was not understood: {said!r:.{SHOWN}}"]
-    known = {row.length: row for row in lines.rows if isinstance(row, Compressed)}
+    known = _compressed(lines)
     found, troubles = [], []
     for place, each in enumerate(said):
         try:
@@ -143,17 +144,43 @@ def _of_results(said: Any, lines: Read) -> tuple[tuple[Result, ...], list[str]]:
                 f"results[{place}] does not say how its tokens were compressed: "
                 f"l={BLOCK} d={STRIDE} is taken"
             )
-        line = known.get(one.length) if one.branch is Branch.COMPRESSED else None
-        sizes = (BLOCK, STRIDE) if line is None else (line.block, line.stride)
+        sizes = BLOCK, STRIDE
+        if one.branch is Branch.COMPRESSED and (told := known.get(one.length)):
+            sizes = told.pop(0) if len(told) > 1 else told[0]
         times = one.speedup, one.masked_ms, one.fa2_ms
         found.append(Result(one.branch, one.length, one.window, *times, *sizes))
-    return tuple(found), troubles
+    return tuple(found), [*troubles, *_absent(found, lines)]
+
+
+def _compressed(lines: Read) -> dict[int, list[tuple[int, int]]]:
+    """Say by length how tokens were compressed, in the order of the lines, which is the results'.
+
+    A length for which all lines say the same has it once.
+    """
+    known: dict[int, list[tuple[int, int]]] = {}
+    for row in lines.rows:
+        if isinstance(row, Compressed):
+            known.setdefault(row.length, []).append((row.block, row.stride))
+    return {n: each if len(set(each)) > 1 else each[:1] for n, each in known.items()}
+
+
+def _absent(found: Iterable[Result], lines: Read) -> Iterator[str]:
+    """Say which lines no result stands for, if there are results: these are not judged."""
+    there = {_place(one) for one in found}
+    for row in lines.rows:
+        if there and not isinstance(row, Selection) and _place(_of_line(row)) not in there:
+            yield f"benchmark_output has a line that no result stands for: {row}"
+
+
+def _place(one: Result) -> tuple[Any, ...]:
+    sizes = (one.block, one.stride) if one.branch is Branch.COMPRESSED else ()
+    return one.branch, one.length, one.window, *sizes
 
 
 def _of_result(each: Any) -> Result:
     branch, length, window = Branch(each["branch"]), each["sequence_length"], each["window_size"]
     whole = [length] if branch is Branch.COMPRESSED else [length, window]
-    if any(type(number) is not int or number < 1 for number in whole):
+    if any(type(number) is not int or not 1 <= number < LARGEST for number in whole):
         raise ValueError("no size")
     speedup, masked, own = (_number(each[key]) for key in ("speedup", "masked_ms", "fa2_ms"))
     return Result(

@@ -29,7 +29,7 @@ from pytest_remotegpu.bench.fa2.rows import (
 )
 from pytest_remotegpu.bench.lines import Selection, parse
 from pytest_remotegpu.bench.maps import Map
-from pytest_remotegpu.bench.thresholds import Answer, Span, Threshold, span, threshold
+from pytest_remotegpu.bench.thresholds import Answer, Span, Threshold, span, threshold, together
 
 __all__ = [
     "KEYS",
@@ -282,11 +282,7 @@ def spans(measured: Measured, question: Question) -> dict[str, Span]:
     kinds = {WIN: Branch.SLIDING, CMP: Branch.COMPRESSED}
     answers = {
         key: span(
-            threshold(
-                ((c.size, c.speedup) for c in found if (c.branch, c.repetition) == (branch, n)),
-                margin=question.margin,
-                unit=UNITS[key],
-            )
+            together(_groups(found, branch, n), margin=question.margin, unit=UNITS[key])
             for n in measured.repetitions
         )
         for key, branch in kinds.items()
@@ -298,6 +294,17 @@ def spans(measured: Measured, question: Question) -> dict[str, Span]:
     rows = [row for row in parse(measured.selection_output).rows if isinstance(row, Selection)]
     points = ((row.length, Estimate.exactly(row.speedup)) for row in rows)
     return {**answers, SEL: span([threshold(points, margin=question.margin, unit=UNITS[SEL])])}
+
+
+def _groups(
+    found: Iterable[Cell], branch: Branch, repetition: int
+) -> Iterable[list[tuple[int, Estimate]]]:
+    """Give sizes and speedups of a repetition, by what each has to keep the margin for itself."""
+    groups: dict[tuple[Setting, int], list[tuple[int, Estimate]]] = {}
+    for cell in found:
+        if (cell.branch, cell.repetition) == (branch, repetition):
+            groups.setdefault((cell.setting, cell.window), []).append((cell.size, cell.speedup))
+    return groups.values()
 
 
 def _lacking(measured: Measured, question: Question, branch: Branch, found: Iterable[Cell]) -> str:

@@ -16,7 +16,7 @@ from pytest_remotegpu.bench.estimates import Estimate, median
 from pytest_remotegpu.bench.fa2 import judging, surroundings
 from pytest_remotegpu.bench.fa2.judging import Question, Setting
 from pytest_remotegpu.bench.fa2.measured import Measured
-from pytest_remotegpu.bench.fa2.rows import FA2, MASKED, Branch, Regime
+from pytest_remotegpu.bench.fa2.rows import FA2, MASKED, Branch, Parity, Regime
 from pytest_remotegpu.bench.thresholds import OFF
 
 __all__ = ["BAND", "Change", "Comparison", "State", "against", "lines"]
@@ -74,17 +74,27 @@ class Comparison:
 
     :ivar differences: of the environments; where there are any, nothing was compared.
     :ivar changes: row by row. :ivar thresholds: what became of those, in words.
+    :ivar parity: of the new sweep. :ivar trouble: why its times stand for nothing, in words.
     """
 
     differences: tuple[str, ...]
     changes: tuple[Change, ...]
     thresholds: tuple[str, ...]
+    parity: Parity = Parity.PASSED
+    trouble: str = ""
 
     @property
     def status(self) -> int:
-        """The exit status: 1 where a row has become slower, 5 where none could be compared."""
+        """The exit status: 1 where a row has become slower, 5 where none could be compared.
+
+        So it is where the new sweep is wrong: speed is nothing without parity.
+        """
+        if self.parity is Parity.FAILED:
+            return 1
         if any(change.state in FAILING for change in self.changes):
             return 1
+        if self.trouble:
+            return NOTHING_KNOWN
         compared = {State.EQUAL, State.FASTER} & {change.state for change in self.changes}
         return 0 if compared else NOTHING_KNOWN
 
@@ -106,12 +116,24 @@ def against(
         raise ValueError(f"the band is {band}, and has to be 0 or more")
     differences = tuple(surroundings.differences(baseline, new))
     thresholds = tuple(_thresholds(baseline, new, question))
+    parity, trouble = _trouble(baseline, new)
     if differences:
-        return Comparison(differences, (), thresholds)
+        return Comparison(differences, (), thresholds, parity, trouble)
     before, now = _times(baseline), _times(new)
     places = dict.fromkeys((*before, *now))
     changes = tuple(_change(place, before, now, band) for place in places)
-    return Comparison((), changes, thresholds)
+    return Comparison((), changes, thresholds, parity, trouble)
+
+
+def _trouble(baseline: Measured, new: Measured) -> tuple[Parity, str]:
+    """Say why the times of a sweep stand for nothing, though those of its baseline may.
+
+    Where a baseline was never compared with float32 either, that is no news.
+    """
+    parity, why = new.parity()
+    if parity is Parity.NOT_CHECKED and baseline.parity()[0] is Parity.NOT_CHECKED:
+        why = ""
+    return parity, why or ("" if new.complete else "the sweep has not come to its end")
 
 
 Times = Mapping[Place, tuple[Estimate | None, str]]
@@ -214,6 +236,8 @@ def lines(found: Comparison) -> Iterator[str]:
         yield from texts[:most]
         if len(texts) > most:
             yield f"{state}: ... and {len(texts) - most} more"
+    if found.trouble:
+        yield f"the new times stand for nothing: {found.trouble}"
     if states:
         counts = {state: states.count(state) for state in State if state in states}
         yield ", ".join(f"{number} {state}" for state, number in counts.items())

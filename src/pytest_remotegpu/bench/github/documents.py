@@ -189,12 +189,19 @@ def _time(row: Any) -> Time:
         raise DocumentError(f"branch of a row is {shown(branch)}")
     return Time(
         branch=branch,
-        length=_taken(row, "sequence_length", int),
-        window=_taken(row, "window_size", int, None),
+        length=_size(row, "sequence_length", _taken(row, "sequence_length", int)),
+        window=_size(row, "window_size", _taken(row, "window_size", int, None)),
         masked_ms=_number(row.get("masked_ms"), "masked_ms"),
         fa2_ms=_number(row.get("fa2_ms"), "fa2_ms"),
         speedup=_number(row.get("speedup"), "speedup"),
     )
+
+
+def _size(row: Mapping[str, Any], key: str, value: Any) -> Any:
+    """Give a size that was read, or that there is none."""
+    if value is not None and not 0 < value <= MOST:
+        raise DocumentError(f"{key} of a row is {shown(repr(row[key]))}, and a length is wanted")
+    return value
 
 
 def _verdicts(answers: list[Any], question: Mapping[str, Any]) -> dict[str, str]:
