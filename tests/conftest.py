@@ -6,11 +6,16 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from stage import Stage
 from warmth import Warmth, warmth
 
 pytest_plugins = "pytester"
+
+# How long an example takes says more of who else uses the machine than of what is tested.
+settings.register_profile("unhurried", settings.default, deadline=None)
+settings.load_profile("unhurried")
 
 # Under tox pytest keeps its cache in one folder, which all inner sessions would share.
 os.environ.pop("TOX_ENV_DIR", None)
