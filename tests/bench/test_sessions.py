@@ -259,7 +259,9 @@ def test_a_gate_that_compares_nothing_says_so(pytester: pytest.Pytester) -> None
         ]
     )
     result = run(pytester, BASE, "-k", "first")
-    result.stdout.fnmatch_lines(["compared with base.json: [12] *", "  not run: 2 of 3 in the base*"])
+    result.stdout.fnmatch_lines(
+        ["compared with base.json: [12] *", "  not run: 2 of 3 in the base*"]
+    )
     assert "not run" not in said(run(pytester, BASE))
 
 
