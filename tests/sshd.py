@@ -22,7 +22,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["HOST", "Sshd", "serving", "why_not"]
+import pytest
+
+__all__ = ["HOST", "Sshd", "gpubox", "server", "serving", "why_not"]
 
 HOST: Final = "gpubox"
 PATIENCE: Final = 20.0
@@ -239,3 +241,23 @@ def serving(folder: Path, *, accepted: str = "FAR_*") -> Iterator[Sshd]:
         yield server
     finally:
         server.close()
+
+
+# fixtures, for the conftests of folders whose tests need a server
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """Have one server for all tests."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with serving(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
+@pytest.fixture
+def gpubox(server: Sshd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
+    """Give the server, whose hosts ``ssh`` knows meanwhile; nothing may be left on it."""
+    monkeypatch.setenv("PATH", server.path)
+    yield server
+    assert (server.living(), server.leavings()) == ([], [])

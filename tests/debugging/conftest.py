@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,18 +39,4 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Sshd]:
-    """Have one server for all tests."""
-    if reason := sshd.why_not():
-        pytest.skip(reason)
-    with sshd.serving(tmp_path_factory.mktemp("sshd")) as server:
-        yield server
-
-
-@pytest.fixture
-def gpubox(server: sshd.Sshd, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Sshd]:
-    """Give the server, whose hosts ``ssh`` knows meanwhile; nothing may be left on it."""
-    monkeypatch.setenv("PATH", server.path)
-    yield server
-    assert (server.living(), server.leavings()) == ([], [])
+server, gpubox = sshd.server, sshd.gpubox

@@ -5,10 +5,7 @@ The file is the one that ``--gpu-benchmark-json`` writes. Knows neither torch no
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from pytest_remotegpu.bench import whole
 from pytest_remotegpu.bench.measured import time_of
 from pytest_remotegpu.bench.told import Benchmark, Kept, Timed, clean
 from pytest_remotegpu.errors import UsageError
@@ -80,16 +78,7 @@ def write(path: Path, kept: Iterable[Kept]) -> None:
     :raises OSError: where that can't be done; an old one is then as it was.
     """
     text = json.dumps(document(kept), indent=1, allow_nan=False) + "\n"
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    whole.put(path, text.encode())
 
 
 def load(path: Path) -> list[Kept] | None:

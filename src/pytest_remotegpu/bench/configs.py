@@ -6,19 +6,16 @@ read back and has to differ from what was there in the wanted keys alone.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
-import os
 import shutil
-import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_remotegpu.bench import places
+from pytest_remotegpu.bench import places, whole
 from pytest_remotegpu.errors import UsageError
 
 __all__ = ["KEYS", "Change", "held", "plan"]
@@ -73,29 +70,13 @@ class Change:
                     fix="run this again",
                 )
             shutil.copy2(self.path, backup)
-            _replace(self.path, self.after)
+            whole.put(self.path, self.after)
         except OSError as error:
             raise UsageError(
                 f"{self.path} can't be changed: {error.strerror or error}; it is as it was",
                 fix="make it and its folder writable, or give --dry-run and copy the difference",
             ) from error
         return backup
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Put a file with the same mode in a file's place."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        shutil.copymode(path, name)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 def plan(path: Path, values: Mapping[str, int]) -> Change:

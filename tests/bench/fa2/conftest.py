@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 
-import pytest
+import threads
 
 collect_ignore_glob = []
 if importlib.util.find_spec("torch") is None:
@@ -14,15 +13,4 @@ if importlib.util.find_spec("torch") is None:
     ]
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> Iterator[None]:
-    """Let small problems run in one thread: on a busy machine several wait for each other."""
-    try:
-        import torch  # noqa: PLC0415 -- it may not be installed
-    except ImportError:
-        yield
-    else:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        yield
-        torch.set_num_threads(before)
+_one_thread = threads.one_thread

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_remotegpu.bench import configs, history, trends
+from pytest_remotegpu.bench import configs, history, trends, whole
 from pytest_remotegpu.bench.fa2 import (
     compare,
     document,
@@ -90,9 +90,9 @@ def prepare(folder: Path, default: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if folder.name == default:
-            document.place(folder / IGNORE, b"*\n")
+            whole.put(folder / IGNORE, b"*\n")
         for name in (document.NAME, report.NAME, PICTURE):
-            document.place(folder / name, b"")  # so that it is known whether it can be written
+            whole.put(folder / name, b"")  # so that it is known whether it can be written
             (folder / name).unlink()
     except OSError as error:
         raise UsageError(
@@ -183,10 +183,10 @@ def _written(found: Document, question: Question, folder: Path) -> list[str]:
     """Write report and picture; say where they are."""
     picture = pictures.draw(found.measured, question)
     if picture is not None:
-        document.place(folder / PICTURE, picture)
+        whole.put(folder / PICTURE, picture)
     name = PICTURE if picture is not None else ""
     text = report.markdown(found.measured, question, unread=found.unread, picture=name)
-    document.place(folder / report.NAME, text.encode(errors="backslashreplace"))
+    whole.put(folder / report.NAME, text.encode(errors="backslashreplace"))
     lines = [f"report: {folder / report.NAME}"]
     if picture is not None:
         lines.append(f"picture: {folder / PICTURE}")
@@ -252,7 +252,7 @@ def regressed(
             return 1 if parity is Parity.FAILED else NOTHING_KNOWN
         try:
             baseline.parent.mkdir(parents=True, exist_ok=True)
-            document.place(baseline, new.read_bytes())
+            whole.put(baseline, new.read_bytes())
         except OSError as error:
             raise UsageError(f"{baseline} can't be written: {error.strerror or error}") from error
         say(f"{baseline} is new: it is the baseline from now on, and nothing was compared")

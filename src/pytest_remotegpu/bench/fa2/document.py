@@ -6,11 +6,8 @@ that have the old keys alone, and texts of lines, are read too. Knows files and 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pytest_remotegpu.bench import thresholds
+from pytest_remotegpu.bench import thresholds, whole
 from pytest_remotegpu.bench.fa2 import foreign, judging
 from pytest_remotegpu.bench.fa2.judging import (
     MARGINS,
@@ -217,7 +214,7 @@ def write(path: Path, measured: Measured, question: Question) -> None:
     lines = ",\n".join(
         f" {json.dumps(key)}: {_text(value)}" for key, value in to_plain(measured, question).items()
     )
-    place(path, f"{{\n{lines}\n}}\n".encode("ascii"))
+    whole.put(path, f"{{\n{lines}\n}}\n".encode("ascii"))
 
 
 def _text(value: Any) -> str:
@@ -226,25 +223,6 @@ def _text(value: Any) -> str:
         rows = ",\n  ".join(json.dumps(each, allow_nan=False) for each in value)
         return f"[\n  {rows}\n ]"
     return json.dumps(value, allow_nan=False)
-
-
-def place(path: Path, data: bytes) -> None:
-    """Put a file in its place, in one step.
-
-    :raises OSError: where that can't be done; then the old one is still there.
-    """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 # reading
