@@ -20,6 +20,9 @@ settings.load_profile("unhurried")
 # Under tox pytest keeps its cache in one folder, which all inner sessions would share.
 os.environ.pop("TOX_ENV_DIR", None)
 
+# What is only right where Python holds no output back must not seem right.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_home() -> Iterator[Warmth]:

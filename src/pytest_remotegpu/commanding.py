@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import os
 import select
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -90,6 +92,22 @@ def arguments(asked: str, options: Sequence[str], environ: Mapping[str, str]) ->
     return [*own, asked, *options]
 
 
+@contextlib.contextmanager
+def _in_lines(stream: Any) -> Iterator[None]:
+    """Let nothing lie in a stream that stays behind: what it holds goes where it was written to."""
+    if not isinstance(stream, io.TextIOWrapper):
+        yield
+        return
+    stream.flush()
+    before = stream.line_buffering
+    stream.reconfigure(line_buffering=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            stream.reconfigure(line_buffering=before)
+
+
 class Streams:
     """The plugin that shows what the command writes, and keeps how it ended."""
 
@@ -102,12 +120,14 @@ class Streams:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Let what this process itself prints go to stderr."""
-        with self._waiting():
+        """Let what this process itself prints go to stderr, each line as it comes."""
+        with self._waiting(), _in_lines(sys.stdout):
             os.dup2(2, 1)
             try:
                 yield
             finally:
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stdout.flush()
                 os.dup2(self._copies[1], 1)
 
     @contextlib.contextmanager
