@@ -5,6 +5,7 @@ Knows the dict that pytest's own hooks make of a report and take; must not know 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from pytest_remotegpu.errors import ProtocolError
@@ -53,7 +54,7 @@ def pack_report(
         rest.pop("longrepr", None)
         rest.pop("user_properties", None)
     names = data.get("keywords", {})
-    if not all(type(value) is int and value == 1 for value in names.values()):
+    if not _are_ones(names.values()):
         rest["keywords"] = names
     when = data.get("when")
     return events.Report(
@@ -67,6 +68,10 @@ def pack_report(
         sections,
         _open_data(rest, changed),
     )
+
+
+def _are_ones(values: Collection[Any]) -> bool:
+    return set(map(type, values)) <= {int} and set(values) <= {1}
 
 
 def _open_data(rest: dict[str, Any], changed: list[str]) -> dict[str, Any]:
