@@ -203,6 +203,20 @@ def test_what_can_not_be_changed_stays(name: str, tmp_path: Path) -> None:
     assert path.read_text() == text
 
 
+def test_a_document_that_refers_to_itself(tmp_path: Path) -> None:
+    """What is in many places by aliases is looked at once, or this would never end."""
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)]
+    for more in "runtime: {}", "round: &r {in: *r}\nruntime: {}":
+        text = "\n".join([*lines, more, ""])
+        path = _file(tmp_path, "a.yaml", text)
+        changed = configs.plan(path, {"fa2_min_len_win": 512}).after.decode()
+        assert changed == text.replace("runtime: {}", "runtime: {fa2_min_len_win: 512}")
+    path = _file(tmp_path, "a.yaml", "\n".join([*lines, "runtime: *a39", ""]))
+    with pytest.raises(UsageError, match="has to be a table of keys"):
+        configs.plan(path, {"fa2_min_len_win": 512})
+
+
 def test_files_that_can_not_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't be read: No such file"):
         configs.plan(tmp_path / "none.yaml", BOTH)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import reprlib
 import shutil
 import tomllib
 from collections.abc import Callable, Mapping
@@ -163,7 +164,9 @@ def _where(path: Path, data: Any, key: str) -> tuple[str, ...]:
             raise UsageError(f"{path} has {key} twice: as {dotted!r}, and under {SECTION!r}")
         return (dotted,)
     if not isinstance(section, dict | None):
-        raise UsageError(f"{SECTION} in {path} is {section!r}, and has to be a table of keys")
+        raise UsageError(
+            f"{SECTION} in {path} is {reprlib.repr(section)}, and has to be a table of keys"
+        )
     return SECTION, key
 
 
@@ -183,15 +186,25 @@ def _with(data: Any, where: tuple[str, ...], value: int) -> Any:
     return table
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Compare two documents, where 1, 1.0 and true differ and a NaN is itself."""
+def _same(one: Any, other: Any, seen: set[tuple[int, int]] | None = None) -> bool:
+    """Compare two documents, where 1, 1.0 and true differ and a NaN is itself.
+
+    What a YAML document has in many places, by an alias, is compared once; so it may hold itself.
+
+    :param seen: the pairs that are compared already, by their identities.
+    """
     if type(one) is not type(other):
         return False
+    if not isinstance(one, dict | list):
+        return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 -- a NaN
+    seen = set() if seen is None else seen
+    if (id(one), id(other)) in seen:
+        return True
+    seen.add((id(one), id(other)))
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 -- a NaN
+        alike = one.keys() == other.keys()
+        return alike and all(_same(one[key], other[key], seen) for key in one)
+    return len(one) == len(other) and all(_same(*pair, seen) for pair in zip(one, other, strict=True))
 
 
 def _read(path: Path, kind: str, read: Callable[[str], Any], text: str) -> Any:
