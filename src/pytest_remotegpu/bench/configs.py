@@ -204,7 +204,9 @@ def _same(one: Any, other: Any, seen: set[tuple[int, int]] | None = None) -> boo
     if isinstance(one, dict):
         alike = one.keys() == other.keys()
         return alike and all(_same(one[key], other[key], seen) for key in one)
-    return len(one) == len(other) and all(_same(*pair, seen) for pair in zip(one, other, strict=True))
+    return len(one) == len(other) and all(
+        _same(*pair, seen) for pair in zip(one, other, strict=True)
+    )
 
 
 def _read(path: Path, kind: str, read: Callable[[str], Any], text: str) -> Any:
