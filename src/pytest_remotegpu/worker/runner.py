@@ -27,6 +27,7 @@ from pytest_remotegpu.worker import (
     installed,
     junit,
     logs,
+    naming,
     options,
     reads,
     rebuild,
@@ -138,17 +139,19 @@ class Runner:
         comparing.install(config)
         recorder = junit.Recorder(self.emitter, self.options.junit, lambda: self.current)
         junit.install(config, recorder)
-        config.pluginmanager.register(self.gpus, "remotegpu-runner-gpus")
-        config.pluginmanager.register(self.debugging, "remotegpu-runner-debugging")
-        files = collecting.Files(self.emitter, self.site.barred)
-        config.pluginmanager.register(files, "remotegpu-runner-files")
-        exits = collecting.Exits(self.emitter, self._as_here)
-        config.pluginmanager.register(exits, "remotegpu-runner-exits")
-        folders = collecting.Folders(self.emitter, self._as_here)
-        config.pluginmanager.register(folders, "remotegpu-runner-folders")
+        parts = {
+            "gpus": self.gpus,
+            "debugging": self.debugging,
+            "files": collecting.Files(self.emitter, self.site.barred),
+            "exits": collecting.Exits(self.emitter, self._as_here),
+            "folders": collecting.Folders(self.emitter, self._as_here),
+        }
+        if self.site.root != self.order.root:
+            parts["naming"] = naming.Naming(self.site.root, self.order.root)
         if self.order.collects:
-            self.trees = telling.Telling(self.emitter, self._as_here, self.reads)
-            config.pluginmanager.register(self.trees, "remotegpu-runner-trees")
+            parts["trees"] = self.trees = telling.Telling(self.emitter, self._as_here, self.reads)
+        for name, part in parts.items():
+            config.pluginmanager.register(part, f"remotegpu-runner-{name}")
         # the last to be registered speaks first: after a file's tree nobody may listen any more
         config.pluginmanager.register(having.Having(self.emitter), "remotegpu-runner-having")
 
