@@ -50,6 +50,7 @@ SECTIONS = {
     "control": TOGETHER,
     "plugin": TOGETHER,
     "takeover": TOGETHER,
+    "larger": "Was not run again, names a card",
     "distributed": TOGETHER,
     "watching": TOGETHER,
     "gpu": "gpu() has no argument, must be",

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-__all__ = ["MOST", "allowed"]
+__all__ = ["MOST", "RERUN", "allowed", "status"]
 
 PLUGINS: Final = ("rerunfailures", "pytest_rerunfailures")
 """Its names, from its entry point and as a module."""
 MARK: Final = "flaky"
+RERUN: Final[str] = "rerun"
+"""The outcome that it gives to reports."""
 FILTERS: Final = ("only_rerun", "rerun_except")
 """What says by the text of an error whether to run again: there is none of a process that ended."""
 MOST: Final = 100
@@ -29,6 +31,13 @@ def allowed(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[int, in
         return {}
     found = {place: _of(config, item) for place, item in enumerate(items)}
     return {place: min(times, MOST) for place, times in found.items() if times > 0}
+
+
+def status(config: pytest.Config, report: pytest.TestReport) -> Any:
+    """Say how an attempt that was run again is shown, where that plugin is not there to do so."""
+    if report.outcome != RERUN or any(map(config.pluginmanager.hasplugin, PLUGINS)):
+        return None
+    return RERUN, "R", ("RERUN", {"yellow": True})
 
 
 def _of(config: pytest.Config, item: pytest.Item) -> int:

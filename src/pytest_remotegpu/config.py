@@ -57,6 +57,7 @@ OPTIONS: Final[dict[str, str]] = {
     "remote_workers": "--remote-workers",
     "remote_rev": "--remote-rev",
     "remote_ephemeral": "--remote-ephemeral",
+    "remote_oom_retry": "--remote-oom-retry",
 }
 """Command-line options, by the name of their value."""
 
@@ -183,15 +184,14 @@ class Settings(Struct, frozen=True):
     :ivar workers: the most that may share the tests of one shape.
     :ivar ephemeral: whether what is deployed for this session ends with it.
     :ivar watch: whether to run again after each save.
+    :ivar oom_retry: cards on which tests are tried again that lacked memory.
     :ivar rev: the commit whose files run there; empty for the working tree.
     :ivar timeout: seconds for one test, 0 for no limit; so are the next three.
-    :ivar run_timeout: for all that runs far away. :ivar wait: for cards that others hold.
-    :ivar idle: for which a warm process stays.
+    :ivar run_timeout: for all of them. :ivar wait: for cards. :ivar idle: of a warm process.
     :ivar max_cost: USD for all that runs far away, 0 for no limit.
     :ivar json: the file for the run as data.
     :ivar prices: USD for one GPU and an hour, by type of card or backend.
-    :ivar max_upload: bytes.
-    :ivar max_artifact: bytes for one test.
+    :ivar max_upload: bytes. :ivar max_artifact: bytes for one test.
     :ivar collect_far: whether files with gpu tests are collected on the far side.
     :ivar conftest_far: whether conftests are loaded there only; then all is collected there.
     :ivar files: globs of files that are, whatever their source says.
@@ -211,6 +211,7 @@ class Settings(Struct, frozen=True):
     rev: str
     ephemeral: bool
     watch: bool
+    oom_retry: str | None
     timeout: float
     run_timeout: float
     wait: float
@@ -472,6 +473,7 @@ def resolve(cli: Mapping[str, Any], environ: Mapping[str, str], ini: Mapping[str
         rev=str(pick("rev", "", option="remote_rev")),
         ephemeral=bool(pick("ephemeral", False, option="remote_ephemeral")),
         watch=bool(pick("watch", False, option="remote_watch")),
+        oom_retry=pick("oom_retry", None, option="remote_oom_retry"),
         timeout=seconds("timeout", ini=True),
         run_timeout=seconds("run_timeout"),
         wait=seconds("wait"),

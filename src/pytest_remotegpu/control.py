@@ -13,7 +13,17 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_remotegpu import conftests, desk, plan, pool, selection, spending, terminal, timeline
+from pytest_remotegpu import (
+    attempts,
+    conftests,
+    desk,
+    plan,
+    pool,
+    selection,
+    spending,
+    terminal,
+    timeline,
+)
 from pytest_remotegpu.backends.base import (
     Announces,
     Backend,
@@ -437,10 +447,11 @@ class Control:
         return self._far.replayer.answer(item) if self._far is not None else None
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(self, report: pytest.TestReport) -> None:
-        """Give a test that had sub-tests the outcome that pytest gives it there."""
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
+        """Give a test that had sub-tests the outcome that pytest gives it there; show reruns."""
         if self._far is not None and report.when == "call":
             self._far.replayer.settle(report)
+        return attempts.status(self._config, report)
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

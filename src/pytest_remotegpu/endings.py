@@ -1,19 +1,36 @@
-"""The end of a session that the far side has asked for: an interrupt, or ``pytest.exit``.
+"""The end of a session that the far side has asked for, or that it can't serve.
 
-Makes of the event what is raised here. Knows no worker and no node of pytest's.
+Makes of an event what is raised here: an interrupt, or what ``pytest.exit`` raises. Knows no worker
+and no node of pytest's.
 """
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
+import pytest
+from msgspec.structs import replace
+
+from pytest_remotegpu.advice import Refusal
 from pytest_remotegpu.protocol import events
 from pytest_remotegpu.protocol.plain import from_text
 
-__all__ = ["FarEndError", "error_of"]
+__all__ = ["FarEndError", "end", "error_of", "refusals"]
 
 LAST_LINE = 2**31 - 1
 """The largest number of a line that a frame can have."""
+
+
+class Ends(Protocol):
+    """What may have ended: a lane.
+
+    :ivar ending: how a test there has ended the session, if one has.
+    :ivar refusal: why the far side can't serve it, once that is known.
+    """
+
+    ending: events.Exited | None
+    refusal: Refusal | None
 
 
 class FarEndError(Exception):
@@ -25,6 +42,34 @@ class FarEndError(Exception):
     def __init__(self, event: events.Exited) -> None:
         super().__init__()
         self.error = error_of(event)
+
+
+def refusals(lanes: Iterable[Ends], name: str, explain: Callable[..., list[str]]) -> list[Refusal]:
+    """Take why lanes can't be served, and say it in full.
+
+    :param name: of the backend. :param explain: gives more lines for a text.
+    """
+    found = []
+    for lane in lanes:
+        refusal, lane.refusal = lane.refusal, None
+        if refusal is not None:
+            head = f"the far side ({name}) can't serve this session"
+            text = "\n".join([f"{head}:", refusal.text, *explain(refusal.text, ends=True)])
+            found.append(Refusal(text, refusal.loading))
+    return found
+
+
+def end(lanes: Iterable[Ends], *, failed: bool) -> None:
+    """End the session as a shipped test has asked for.
+
+    :param failed: whether the far side has, which the status of a test must not hide.
+    :raises KeyboardInterrupt: or what ``pytest.exit`` raises.
+    """
+    for lane in lanes:
+        ending, lane.ending = lane.ending, None
+        if ending is not None:
+            status = (ending.status or 1) if failed else ending.status
+            raise error_of(replace(ending, status=status))
 
 
 def error_of(event: events.Exited) -> BaseException:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from msgspec.structs import replace
 
-from pytest_remotegpu import selection, terminal
+from pytest_remotegpu import endings, selection, terminal
 from pytest_remotegpu.advice import Refusal
 from pytest_remotegpu.backends.base import Backend, Environment, Heading, Tells
 from pytest_remotegpu.collection import Collection
@@ -23,9 +22,9 @@ from pytest_remotegpu.config import Settings
 from pytest_remotegpu.controller import Controller, Said, Worker
 from pytest_remotegpu.desk import Desk
 from pytest_remotegpu.durations import Durations
-from pytest_remotegpu.endings import error_of
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.lanes import Lane
+from pytest_remotegpu.larger import Larger
 from pytest_remotegpu.members import Member
 from pytest_remotegpu.news import News
 from pytest_remotegpu.outputs import Artifacts, shown
@@ -112,7 +111,13 @@ class FarSide:
             began,
             records=bool(settings.json),
         )
-        self.replayer.charge = self.spending.charge
+        self.larger = Larger(
+            backend,
+            None if shipping.sender.worker else settings.oom_retry,
+            note=self.summary.note,
+            charge=self.spending.charge,
+        )
+        self.replayer.charge = self.larger.charge
         self.news = News(
             session.config,
             self.lanes,
@@ -130,6 +135,9 @@ class FarSide:
 
     def _on_ready(self, test: Shipped) -> None:
         """Let a verdict be shown; under pytest-xdist it waits until its test is asked for."""
+        if self.larger.takes(test):
+            return
+        test = self.larger.settle(test)
         if (kept := self._artifacts.folder(test.item.nodeid)) is not None:
             test.tell("remotegpu_artifacts", shown(kept, self._config.rootpath))
         if not test.verdict:
@@ -153,6 +161,14 @@ class FarSide:
         if shape not in self.lanes:
             self.lanes[shape] = self._make_lanes(shape)
         return self.lanes[shape]
+
+    def again(self) -> list[Serves]:
+        """Give lanes for the tests that are to be run on larger cards, once all others are done."""
+        tests = [] if self._expired else self.larger.again()
+        if not tests:
+            self.replayer.ready += self.larger.release()
+        self.tests.update((test.item, test) for test in tests)
+        return [self.lane(shape) for shape in dict.fromkeys(test.shape for test in tests)]
 
     def _make_lanes(self, shape: Shape) -> Serves:
         tests = [test for test in self.tests.values() if test.shape == shape]
@@ -347,28 +363,14 @@ class FarSide:
 
     def refusals(self) -> list[Refusal]:
         """Give, once each, why the far side can't serve this session at all."""
-        found = []
-        for lane in self.lanes.values():
-            refusal, lane.refusal = lane.refusal, None
-            if refusal is not None:
-                head = f"the far side ({self.backend.name}) can't serve this session"
-                why = self.explain(refusal.text, ends=True)
-                text = "\n".join([f"{head}:", refusal.text, *why])
-                found.append(Refusal(text, refusal.loading))
-        return found
+        return endings.refusals(self.lanes.values(), self.backend.name, self.explain)
 
     def end_where_a_test_did(self) -> None:
         """End the session as a shipped test has asked for.
 
         :raises KeyboardInterrupt: or what ``pytest.exit`` raises.
         """
-        for lane in self.lanes.values():
-            ending, lane.ending = lane.ending, None
-            if ending is not None:
-                # its own status, unless that would hide that the far side failed
-                failed = bool(self.summary.causes)
-                status = (ending.status or 1) if failed else ending.status
-                raise error_of(replace(ending, status=status))
+        endings.end(self.lanes.values(), failed=bool(self.summary.causes))
 
     # the limit of the run
 
@@ -466,6 +468,9 @@ class FarSide:
                 self._turn()
                 if replay:
                     self.replayer.replay_ready()
+        self.replayer.ready += self.larger.release()
+        if replay:
+            self.replayer.replay_ready()
         for worker in controller.living():
             late = f"{worker.name} had not ended {grace + 1:g} s after Ctrl-C: it was cut off"
             self.summary.note(late)

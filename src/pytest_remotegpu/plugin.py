@@ -88,6 +88,11 @@ ARGUMENTS = {
         None,
         "deploy nothing that outlives the session (modal)",
     ),
+    "--remote-oom-retry": (
+        "remote_oom_retry",
+        "TYPE",
+        "run a test that lacked GPU memory once more on this type of card, or auto (modal)",
+    ),
     "--remote-timeline": ("remote_timeline", None, "print the phases of the run with their times"),
     "--remote-max-cost": (
         "remote_max_cost",

@@ -382,6 +382,20 @@ class Shipped(Struct, eq=False):
         ended = any(self.reports[place].when == "teardown" for place in own if place >= first)
         return len(self.reports) if rerun and ended else first
 
+    def follow(self, first: Shipped) -> None:
+        """Be the second attempt at a test of which this is the first, whose failure is a rerun."""
+        said, was = self.said, first.said
+        for report in was.reports:
+            if report.failed and _counts(report):
+                report.outcome = RERUN  # type: ignore[assignment]
+        said.anew |= was.anew | {id(report) for report in said.reports[:1]}
+        for name in ("reports", "warnings", "attributes", "benchmarks"):
+            getattr(said, name)[:0] = getattr(was, name)
+        said.compared.update(was.compared)
+        for report in said.reports:
+            vars(report).pop(ATTEMPT, None)
+        self._number_attempts()
+
     def spoil_teardown(self, text: str) -> None:
         """Let its tear-down have failed, since something failed here that belongs to it."""
         last = self.reports[-1]

@@ -49,6 +49,7 @@ class RemoteSession:
             try:
                 with self._far.interrupts.noticing():
                     self._in_order = self._failure_budget() is not None or self._debugs
+                    self._far.larger.in_order = self._in_order
                     if self._in_order:
                         self._run_in_order(items, shapes)
                     else:
@@ -116,13 +117,19 @@ class RemoteSession:
         for item, following in _following(local).items():
             self._run_here(item, following)
             self._pump(0)
-        while self._waiting or any(lane.busy for lane in self._far.lanes.values()):
-            self._pump(TICK)
+        self._wait_for_all()
+        self._waiting = [lane for lane in self._far.again() if not self._is_too_large(lane)]
+        self._start_waiting()
+        self._wait_for_all()
         self._replay_ready()
         self._stop_where_told()
         for lane in self._far.lanes.values():
             self._session.shouldstop = self._session.shouldstop or lane.reason
         self._stop_where_told()
+
+    def _wait_for_all(self) -> None:
+        while self._waiting or any(lane.busy for lane in self._far.lanes.values()):
+            self._pump(TICK)
 
     def _start_all(self) -> None:
         lanes = self._far.lanes.values()

@@ -50,7 +50,7 @@ OURS: Final = (
     "remotegpu", "remote_all", "gpu_required", "remote_plan", "remote_debug", "remote_artifacts",
     "remote_timeout", "remote_run_timeout", "remote_wait", "remote_fresh", "remote_timeline",
     "remote_max_cost", "remote_json", "remote_workers", "remote_rev", "remote_ephemeral",
-    "remote_watch", "remotegpu_run",
+    "remote_watch", "remotegpu_run", "remote_oom_retry",
 )  # fmt: skip
 
 FOLDERS: Final = {"allure_report_dir": "", "memray_bin_path": "far"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_remotegpu import backends, desk
+from pytest_remotegpu import backends, desk, larger
 from pytest_remotegpu.backends.base import Backend, Describes, Site
 from pytest_remotegpu.backends.warm import Begun
 from pytest_remotegpu.blotting import blotted
@@ -119,6 +119,8 @@ def _check(
             f"--remote-ephemeral is for backends that deploy something, such as modal; "
             f"--remote={settings.spec} does not; --remote-fresh does without a warm process"
         )
+    if settings.oom_retry is not None:
+        larger.look(backend, settings.oom_retry)
     if settings.required and backend.pretends:
         raise UsageError(
             f"--gpu-required refuses --remote={settings.spec}, which uses no GPU; "

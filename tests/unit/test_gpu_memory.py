@@ -83,7 +83,8 @@ def lack(error: BaseException, torch: Any, free: float, total: float) -> str:
         asked.append(device)
         return int(free * GIB), int(total * GIB)
 
-    text = memory.describe_lack(error, torch, ask, 0)
+    text, fit = memory.describe_lack(error, torch, ask, 0)
+    assert (f"min_memory_gib={fit})" in text) == bool(fit)
     assert f"device {asked[0]}\n" in text
     return text
 

@@ -205,8 +205,10 @@ def test_a_lack_of_memory_is_told_apart(bench: Bench, torch: CudaTorch) -> None:
     )
     assert section == ("GPU out of memory", text)
     assert [report.user_properties for report in reports] == [
-        [], [("remotegpu_out_of_memory", True)], [("remotegpu_out_of_memory", True)],
-    ]  # fmt: skip
+        [],
+        [("remotegpu_needs_gib", 16), ("remotegpu_out_of_memory", True)],
+        [("remotegpu_out_of_memory", True)],
+    ]
     assert bench.phase("setup").user_properties == []
 
 

@@ -317,15 +317,20 @@ class Checks(Protocol):
 
 @runtime_checkable
 class Offers(Protocol):
-    """A backend that has cards of several types implements this as well, beside :class:`Checks`.
-
-    So tests that some of these can't run, although nobody has said so, are given others.
-    """
+    """A backend that has cards of several types implements this as well, beside :class:`Checks`."""
 
     def offers(self, shape: Shape) -> Sequence[str]:
         """Give the types of card of which a worker of a shape may get any, in order.
 
         :raises UsageError: where no worker can offer the shape.
+        """
+
+    def larger(self, shape: Shape, names: Sequence[str], gib: float) -> Shape:
+        """Give a shape, equal to no mark's, whose cards have more memory than any of this one's.
+
+        :param names: types of which it is to be one; the cheapest that does where there are none.
+        :param gib: what each must have, as printed on it; 0 for any.
+        :raises UsageError: where there is none that its mark lets it have.
         """
 
 

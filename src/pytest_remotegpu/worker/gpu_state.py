@@ -27,6 +27,8 @@ LACK: Final = "GPU out of memory"
 """The section of a report that tells what was asked for and what was there."""
 LACKED: Final = "remotegpu_out_of_memory"
 """The user property of the reports from then on."""
+NEEDS: Final = "remotegpu_needs_gib"
+"""The same, of the report with that section: GiB of the next larger card that would do."""
 
 
 class GpuState:
@@ -109,11 +111,13 @@ class GpuState:
             report.sections.append((FAULT, str(fault)))
         if report.failed and error is not None and memory.is_lack(error):
             self._lacked = True
-            report.sections.append((LACK, self._describe(error)))
+            text, fit = self._describe(error)
+            report.sections.append((LACK, text))
+            report.user_properties += [(NEEDS, fit)] if fit else []
         if self._lacked:
             report.user_properties.append((LACKED, True))
 
-    def _describe(self, error: BaseException) -> str:
+    def _describe(self, error: BaseException) -> tuple[str, int]:
         driver, torch = self._find(), memory.torch_in_use()
         devices = driver.devices() if driver is not None else []
         current = torch.cuda.current_device() if torch is not None else (devices or [0])[0]

@@ -116,12 +116,13 @@ def is_cuda_error(error: BaseException) -> bool:
 
 def describe_lack(
     error: BaseException, torch: Any, ask: Callable[[int], tuple[int, int]], current: int
-) -> str:
+) -> tuple[str, int]:
     """Say in lines what was asked for, what the test had, and which card would do.
 
     :param torch: the module, or ``None`` where CUDA is used without it.
     :param ask: gives the free and all bytes of a device.
     :param current: the device that it was where the message names none.
+    :return: the lines, and the GiB of the next larger card that would do; 0 where none is known.
     """
     text = _text(_lack(error) or error)
     named = DEVICE.search(text)
@@ -137,8 +138,9 @@ def describe_lack(
         lines.append(f"peak of this test: {most}")
     if total:
         lines.append(f"the card: {size(free)} free of {size(total)}")
-        lines += _hints(asked, used, total - free, total)
-    return "\n".join(lines)
+        hint, fit = _hint(asked, used, total - free, total)
+        return "\n".join(filter(None, [*lines, hint])), fit
+    return "\n".join(lines), 0
 
 
 def _asked(text: str) -> int:
@@ -149,15 +151,15 @@ def _asked(text: str) -> int:
     return int(plain.replace(",", "")) if plain else int(float(number) * UNITS[unit])
 
 
-def _hints(asked: int, used: Usage | None, taken: int, total: int) -> Iterable[str]:
+def _hint(asked: int, used: Usage | None, taken: int, total: int) -> tuple[str, int]:
     """Name the next larger card that has enough; or who else holds this one's memory."""
     need = asked + (taken if used is None else used.allocated)
     others = 0 if used is None else taken - used.held
     if asked and need + others <= total:
-        return
+        return "", 0
     if asked and need <= total and others > total / 20:
-        yield f"hint: {size(others)} of it are held by others than torch's allocator here"
-        return
+        return f"hint: {size(others)} of it are held by others than torch's allocator here", 0
     fit = [gib for gib in CARDS if gib * GIB * 0.9 > total and gib * GIB * 0.9 >= need]
-    if fit:
-        yield f"hint: gpu(min_memory_gib={fit[0]}) asks for a card with more memory"
+    if not fit:
+        return "", 0
+    return f"hint: gpu(min_memory_gib={fit[0]}) asks for a card with more memory", fit[0]

@@ -121,6 +121,10 @@ class Modal:
         """
         return [card.name for card in spec.choose(self._named, shape)]
 
+    def larger(self, shape: Shape, names: Sequence[str], gib: float) -> Shape:
+        """Give a shape whose cards have more memory; see :func:`spec.larger`."""
+        return spec.larger(self._named, shape, names, gib)
+
     def describe(self) -> list[str]:
         """Say what the containers will run in, and why that would have to be made first.
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pytest_remotegpu import gpu
@@ -18,7 +20,7 @@ from pytest_remotegpu.backends.modal.table import CardType
 from pytest_remotegpu.errors import SpecError, UsageError
 from pytest_remotegpu.gpu import Shape
 
-__all__ = ["cards", "choose", "further", "parse", "run_of"]
+__all__ = ["cards", "choose", "further", "larger", "parse", "run_of"]
 
 RUN: Final = "PYTEST_REMOTEGPU_RUN"
 """The variable with the id of a run; what is made for that run alone gets it as a tag."""
@@ -179,6 +181,43 @@ def choose(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:
     if not fitting:
         raise _refusal(named, shape)
     return tuple(fitting if named else fitting[:1])
+
+
+def larger(named: tuple[CardType, ...], shape: Shape, names: Sequence[str], gib: float) -> Shape:
+    """Give the shape of tests that have lacked memory on any of the types that they might have.
+
+    What the option names does not stand in the way; what the mark names does.
+
+    :param named: as :func:`parse` gives them.
+    :param names: types, of which it is to be one; the cheapest that does where there are none.
+    :param gib: what each card must have besides.
+    :raises UsageError: where no type does.
+    """
+    most = max((card.memory_gib for card in choose(named, shape)), default=0.0)
+    wish = replace(shape, type=(), min_memory_gib=max(gib, math.nextafter(most, math.inf)))
+    marked = [card for name in shape.type for card in _meant(name)]
+    found = []
+    for types in map(_called, names) if names else [_cheapest_first()]:
+        fitting = [card for card in types if not lacks(card, wish)]
+        found += [card for card in fitting if not marked or card in marked][:1]
+    if not found:
+        of_mark = f" and is what the mark asks for, {' or '.join(shape.type)}" if marked else ""
+        what = " or ".join(names) or "type of Modal's"
+        least = f"more than {most:g}" if gib <= most else f"{gib:g}"
+        raise UsageError(f"no {what} has {least} GiB{of_mark}")
+    enough = min(card.memory_gib for card in found)
+    # never quite the number of a mark: these tests have workers of their own
+    memory = math.nextafter(enough, 0.0)
+    kinds = tuple(dict.fromkeys(card.name for card in found))
+    return replace(shape, type=kinds, min_memory_gib=memory)
+
+
+def _called(name: str) -> list[CardType]:
+    """Give the types of a name that no mark has."""
+    try:
+        return _meant(name)
+    except UsageError:
+        raise UsageError(f"{name!r} names a card, {_unknown(name)}") from None
 
 
 def _of_mark(named: tuple[CardType, ...], shape: Shape) -> tuple[CardType, ...]:
