@@ -330,3 +330,11 @@ def test_where_nobody_knows_whether_it_is_a_value(pytester: pytest.Pytester) -> 
     text = said(result)
     assert "nobody knows here whether 'data' is the value of --hid or is to be collected" in text
     assert "write --hid=data, or the path before --hid" in text
+
+
+def test_a_text_of_doctests_is_no_module(pytester: pytest.Pytester) -> None:
+    """It is a file of pytest's that has no object, between those that have one."""
+    pytester.makeconftest("")
+    pytester.maketxtfile(test_text=">>> 1 + 1\n2\n")
+    pytester.makepyfile(test_a="def test(): pass", test_z="def test(): pass")
+    run(pytester, *FAR, "--remote-all").assert_outcomes(passed=3)

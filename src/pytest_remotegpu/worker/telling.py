@@ -230,7 +230,7 @@ def _names_of(collector: pytest.Collector) -> dict[str, Any]:
     if isinstance(collector, pytest.Class):
         owner = collector.obj
         return {"module": to_text(owner.__module__), "qualname": to_text(owner.__qualname__)}
-    if isinstance(collector, pytest.Module):
+    if isinstance(collector, pytest.Module) and collector.obj is not None:  # a text of doctests
         return {"module": to_text(str(collector.obj.__name__))}
     return {}
 
