@@ -173,9 +173,8 @@ def test_what_is_refused_before_anything_is_rented(
     assert (service.containers, counted(log)) == ([], {})
 
 
-def test_an_interrupt_meanwhile(
-    pytester: pytest.Pytester, service: LoopbackModal, log: Path
-) -> None:
+@pytest.mark.usefixtures("service")
+def test_an_interrupt_meanwhile(pytester: pytest.Pytester, log: Path) -> None:
     """The failure that is known already is shown, and counted once."""
     pytester.makepyfile(
         test_it=TESTS.replace('if not attempt("more")', 'if attempt("more") == 0').replace(
