@@ -388,7 +388,8 @@ class Control:
         ids = [item.nodeid for item in session.items]
         reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
         costs = self._cost_lines()
-        lines = plan.describe(ids, self.shapes, self._settings.origins, where, upload, costs)
+        origins, hides = self._settings.origins, self._shipping.blotted
+        lines = plan.describe(ids, self.shapes, origins, where, upload, costs, hides)
         for line in [*lines, *self._describe_groups(ids)]:
             if reporter is not None:
                 reporter.write_line(line)

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_remotegpu.backends.base import Backend, Channel, Departs, Environment, Rental, Warns
+from pytest_remotegpu.blotting import blotted
 from pytest_remotegpu.errors import (
     EndOfStreamError,
     FarSideError,
@@ -179,6 +180,7 @@ class Controller:
 
     :param hello: what this side says of itself.
     :param environment: handed to the backend.
+    :ivar hides: blots out what is secret in how a worker's command ended.
     :ivar refuses: says why no further worker of a shape may be had now; nothing where one may.
     :param sender: the name of this process where several of one session have workers; it becomes a
         part of theirs.
@@ -196,6 +198,7 @@ class Controller:
         self._spare: dict[Shape, tuple[Worker, list[Said]]] = {}
         self.workers: list[Worker] = []
         self.refuses: Callable[[Shape], str] = lambda _shape: ""
+        self.hides: Callable[[str], str] = blotted
 
     def open(
         self, shape: Shape, make_order: Callable[[Worker], orders.Order], *after: Any
@@ -255,7 +258,7 @@ class Controller:
             stream.close()
             lost = Lost("")
         except EndOfStreamError as error:
-            diagnosis = worker.channel.diagnosis()
+            diagnosis = self.hides(worker.channel.diagnosis())
             known = getattr(worker.channel, "headline", "")
             last = known or (diagnosis.splitlines()[-1] if diagnosis else "")
             lost = Lost(f"{error}: {last}\n{diagnosis}".strip() if last else str(error))

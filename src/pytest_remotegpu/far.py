@@ -204,6 +204,7 @@ class FarSide:
             own = self._shipping.start.environ if ships else self._environ
             sender = self._shipping.sender.worker
             self.controller = Controller(self.backend, Hello.here(), Environment(own), sender)
+            self.controller.hides = self._shipping.blotted
             self._set_limit()
         return self.controller
 

@@ -404,7 +404,7 @@ class Lane:
             self.refusal = way_out(lost.reason, self._controller.hello.package)
         reason = lost.reason or "the worker ended before its tests did"
         if lost.preempted and not lost.reason and worker is not None:
-            reason = worker.channel.diagnosis()
+            reason = self._controller.hides(worker.channel.diagnosis())
         retry = not lost.hostile and (greeted or passing or lost.preempted)
         self.lose(reason, retry=retry, preempted=lost.preempted, greeted=greeted)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ from pytest_remotegpu.errors import UsageError
 if TYPE_CHECKING:  # where nothing asks for a recipe, nobody waits for the readers of project files
     from pytest_remotegpu import recipe as recipes
 
-__all__ = ["KEPT", "Outfit"]
+__all__ = ["KEPT", "Outfit", "names_passed_on"]
 
 OURS: Final = "pytest-remotegpu"
 HOOK: Final = "pytest_remotegpu_modal_image"
@@ -43,6 +43,15 @@ def here() -> recipes.Here:
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     same = tuple((name, version(name)) for name in SAME)
     return recipes.Here(python, pytest.__version__, package, needs, same)
+
+
+def names_passed_on(settings: Settings) -> Iterator[str]:
+    """Name the variables that the far side gets."""
+    yield from settings.env
+    if settings.secrets:
+        from pytest_remotegpu.recipe import local_secrets  # noqa: PLC0415 -- few have secrets
+
+        yield from local_secrets(settings.secrets)
 
 
 class Outfit:

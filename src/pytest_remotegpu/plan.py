@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from msgspec import Struct
@@ -99,14 +99,16 @@ def describe(
     where: str | None,
     upload: str,
     costs: Iterable[str] = (),
+    hides: Callable[[str], str] = blotted,
 ) -> list[str]:
     """Write the plan: each setting with its origin, then each test with its place.
 
     :param where: the far side in words; ``None`` where the session has none.
     :param costs: lines about what it may cost.
+    :param hides: blots out what is secret in a value.
     """
     lines = ["settings:"]
-    lines += [f"  {s.name:<13} {blotted(repr(s.value)):<28} ({s.origin})" for s in settings]
+    lines += [f"  {s.name:<13} {hides(repr(s.value)):<28} ({s.origin})" for s in settings]
     if where is None:
         lines.append(
             "far side: none; a marked test runs here where its GPUs are, else it is skipped"

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_remotegpu import cost
-from pytest_remotegpu.blotting import blotted
 from pytest_remotegpu.cost import WorkerCost
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.outputs import folder_name
@@ -163,7 +162,7 @@ def _left(summary: RunSummary) -> list[dict[str, Any]] | None:
 
 def _backend(name: str, summary: RunSummary) -> dict[str, Any]:
     return {
-        "name": blotted(name),
+        "name": name,
         "where": summary.where or None,
         "gpu_used": summary.real,
         "cards": list(summary.cards),

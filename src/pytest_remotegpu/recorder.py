@@ -7,6 +7,7 @@ reports and the same summary go to the terminal.
 from __future__ import annotations
 
 import math
+import os
 import platform
 import time
 from collections.abc import Iterable
@@ -15,7 +16,9 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu import record
+from pytest_remotegpu.blotting import blotted_spec, values_of
 from pytest_remotegpu.config import Settings
+from pytest_remotegpu.outfit import names_passed_on
 from pytest_remotegpu.protocol.hello import Hello
 from pytest_remotegpu.record import Entry
 from pytest_remotegpu.reports import BILLED, RERUN
@@ -50,6 +53,10 @@ class Recorder:
         self._began = time.time()
         self._written = 0.0
         self._status: int | None = None
+        self._backend = settings.spec
+        if settings.spec is not None:
+            values = values_of(os.environ, names_passed_on(settings))
+            self._backend = blotted_spec(settings.spec, values)
         self.trouble = ""
 
     @property
@@ -132,7 +139,7 @@ class Recorder:
                 "pytest": pytest.__version__,
                 "python": platform.python_version(),
             },
-            backend=self._settings.spec,
+            backend=self._backend,
             limits={
                 "test_seconds": self._settings.timeout or None,
                 "run_seconds": self._settings.run_timeout or None,

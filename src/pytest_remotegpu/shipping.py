@@ -40,6 +40,7 @@ from pytest_remotegpu.editors import REPORTERS, asks_comparisons
 from pytest_remotegpu.errors import UsageError
 from pytest_remotegpu.explaining import Explaining
 from pytest_remotegpu.further import Further, imported_there, sendable
+from pytest_remotegpu.outfit import names_passed_on
 from pytest_remotegpu.protocol import orders
 from pytest_remotegpu.reports import Shipped
 from pytest_remotegpu.trees import Sent
@@ -271,7 +272,9 @@ class Shipping:
     def named_variables(self) -> dict[str, str]:
         """Give the variables for the far side that settings name."""
         variables = dict(self.start.environ)
-        return environment.passed_on(variables, self._names()) if self._ships_tree else variables
+        if not self._ships_tree:
+            return variables
+        return environment.passed_on(variables, names_passed_on(self._settings))
 
     def blotted(self, text: str) -> str:
         """Blot out secrets in what may be published: values that are passed on are some."""
@@ -283,15 +286,7 @@ class Shipping:
 
     @functools.cached_property
     def _secrets(self) -> list[str]:
-        return blotting.values_of(self.start.environ, self._names())
-
-    def _names(self) -> Iterator[str]:
-        """Name the variables that the far side gets."""
-        yield from self._settings.env
-        if self._settings.secrets:
-            from pytest_remotegpu.recipe import local_secrets  # noqa: PLC0415 -- few have secrets
-
-            yield from local_secrets(self._settings.secrets)
+        return blotting.values_of(self.start.environ, names_passed_on(self._settings))
 
     def order(
         self,

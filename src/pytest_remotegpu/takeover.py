@@ -7,7 +7,7 @@ for; does nothing itself.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,12 +15,12 @@ import pytest
 from pytest_remotegpu import backends, desk, larger
 from pytest_remotegpu.backends.base import Backend, Describes, Site
 from pytest_remotegpu.backends.warm import Begun
-from pytest_remotegpu.blotting import blotted
+from pytest_remotegpu.blotting import blotted_spec, values_of
 from pytest_remotegpu.config import Settings, split_spec
 from pytest_remotegpu.control import Control, Requirement
 from pytest_remotegpu.distributed import GIVEN, Hub, Node
 from pytest_remotegpu.errors import UsageError
-from pytest_remotegpu.outfit import Outfit
+from pytest_remotegpu.outfit import Outfit, names_passed_on
 from pytest_remotegpu.shipping import Start
 
 __all__ = ["make"]
@@ -43,7 +43,7 @@ def make(
     if settings.spec is not None:
         name, rest = split_spec(settings.spec)
         backend = backends.find(name, rest, _site(config, settings, outfit, begun))
-        _hide_secrets(backend)
+        _hide_secrets(backend, values_of(start[0], names_passed_on(settings)))
         if settings.spec == f"{name}:":
             raise UsageError(
                 f"--remote={settings.spec} has nothing behind its colon; write --remote={name} "
@@ -63,11 +63,11 @@ def make(
     return Control(config, settings, backend, Start(*start))
 
 
-def _hide_secrets(backend: Backend) -> None:
+def _hide_secrets(backend: Backend, values: Sequence[str]) -> None:
     """Let a backend's name be one that may be published, which headers and reports have in them."""
     for attribute in ("name", "where"):
         text = getattr(backend, attribute)
-        if (hidden := blotted(text)) != text:
+        if (hidden := blotted_spec(text, values)) != text:
             setattr(backend, attribute, hidden)
 
 

@@ -83,6 +83,27 @@ def test_a_torn_line_spoils_no_other(tmp_path: Path, torn: bytes) -> None:
     assert line.startswith(f"line 2 of {path} is no benchmark: ")
 
 
+@pytest.mark.parametrize(
+    ("content", "may"),
+    [
+        (b"", True),
+        (b"\n\n", True),
+        (b'{"format":"pytest-rem', True),
+        (history.HEAD + b',"version":2', True),
+        (b"\x00\xff\n" + history.HEAD + b"}", True),
+        (b'{"tests":[]}\n', False),
+        (b'{\n "format": "pytest-remotegpu/benchmarks"\n', False),
+        (b"\x00\xff", False),
+    ],
+)
+def test_what_is_something_else_is_not_added_to(tmp_path: Path, content: bytes, may: bool) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(content)
+    assert history.begun(path) is may
+    add(path, 1.0)
+    assert history.begun(path)
+
+
 def test_another_version_is_told(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     add(path, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -335,6 +336,18 @@ Make = Callable[[Path], Any]
             None,
             "name the same file, which would let what is slower pass from the next time on;",
         ),
+        (["--gpu-benchmark-compare="], None, "--gpu-benchmark-compare= names no file; is a variab"),
+        (["--gpu-benchmark-json=b"], os.mkfifo, "--gpu-benchmark-json=b is there and is no file"),
+        (
+            ["--gpu-benchmark-history=b"],
+            lambda path: path.write_text('{\n "format": "pytest-remotegpu/benchmarks"\n}\n'),
+            "--gpu-benchmark-history=b is there and has no line of a history; name a file that",
+        ),
+        (
+            ["--gpu-benchmark-history=b", "--gpu-benchmark-json=b"],
+            None,
+            "--gpu-benchmark-history=b names the file of --gpu-benchmark-json; name a file that",
+        ),
     ],
 )
 def test_a_file_that_can_not_be_meant_is_refused_at_once(
@@ -374,7 +387,7 @@ def test_a_file_that_can_not_be_written_fails_the_session(
     (project / "gone").mkdir()
     result = run(pytester, "--gpu-benchmark-json=gone/out.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["ERROR: *gone* was not written: No such file or directory"])
+    result.stdout.fnmatch_lines(["ERROR: gone/out.json was not written: No such file or directory"])
 
 
 @pytest.mark.parametrize(

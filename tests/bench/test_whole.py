@@ -49,6 +49,15 @@ def test_what_fails_leaves_all_as_it_was(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_no_device_becomes_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(FileExistsError, match="it is there and is no file"):
+        whole.put(path, b"")
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         whole.put(tmp_path / "missing" / "file", b"")

@@ -60,7 +60,7 @@ def test_no_line_is_glued_to_dots(pytester: pytest.Pytester) -> None:
 
 SECRETS = (
     "planted-in-option", "planted-in-word", "planted-in-url", "planted-in-spec", "planted-in-value",
-    "planted-in-token", "planted-in-local", "planted-in-image",
+    "planted-in-token", "planted-in-local", "planted-in-image", "planted-in-login",
 )  # fmt: skip
 
 
@@ -127,5 +127,35 @@ def test_no_secret_is_published(
         found = [pytester.path / "j.xml", pytester.path / "run.json"]
         found += [each for each in pytester.path.glob(".pytest_cache/**/*") if each.is_file()]
         text += "".join(each.read_text(encoding="utf-8", errors="replace") for each in found)
+    for secret in SECRETS:
+        assert secret not in text
+
+
+def test_a_far_side_that_can_t_start_publishes_none(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by its name nor by the command that ended, and what that had to say."""
+    monkeypatch.setenv("LOCAL_PASSWORD", "planted-in-local")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.gpu
+        def test_far():
+            pass
+        """
+    )
+    spec = (
+        "--remote=command:sh -c 'echo no \"$@\" >&2; exit 3' planted-in-local"
+        " -u me:planted-in-login -H 'Authorization: Bearer planted-in-token'"
+        " https://me:planted-in-url@box/ pw=planted-in-word"
+    )
+    more = ("--remote-debug", "--junitxml=j.xml", "--remote-json=run.json")
+    runs = [pytester.runpytest_subprocess(spec, *each) for each in (more, ["--remote-plan"])]
+    assert [result.ret for result in runs] == [4, 4]
+    found = [pytester.path / "j.xml", pytester.path / "run.json"]
+    text = "\n".join(f"{result.stdout.str()}\n{result.stderr.str()}" for result in runs)
+    text += "".join(each.read_text(encoding="utf-8") for each in found if each.exists())
+    assert "ended with exit status 3" in text
     for secret in SECRETS:
         assert secret not in text

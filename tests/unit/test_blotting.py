@@ -29,6 +29,11 @@ from pytest_remotegpu.blotting import blotted, blotted_words, values_of
         ("got hf_abcdefghijklmnopqrst there", "got *** there"),
         ("eyJhbGciOiJI.eyJzdWIiOiIx.abc-_def", "***"),
         ("ak-abcdefghijklmnopqrstuv", "***"),
+        ("docker run -eMODE=abc image", "docker run -eMODE=*** image"),
+        ("run pw=abc --pass abc ?key=abc&n=1", "run pw=*** --pass *** ?key=***&n=1"),
+        ("sshpass -p abc ssh box", "sshpass -p *** ssh box"),
+        ("curl -u me:abc --proxy-user='me:a b' x", "curl -u me:*** --proxy-user='me:***' x"),
+        ("ssh:user:abc@gpubox", "ssh:user:***@gpubox"),
     ],
 )
 def test_what_is_blotted_out(text: str, shown: str) -> None:
@@ -43,6 +48,8 @@ def test_what_is_blotted_out(text: str, shown: str) -> None:
         "Hello(protocol=7, package='0.1', python='3.11', gpus=(), extra={'torch': '2'})",
         "tests/test_token.py:12: AssertionError",
         "https://example.org/a@b and me@example.org",
+        "--remote=ssh:me@gpubox -u me, image python:3.12@sha256:0123abc",
+        "test_a.py::test_key monkey=1 --monkey bar -k bypass",
         "local-1: Collected(seconds=0.5, root=b'/home/me/project')",
     ],
 )

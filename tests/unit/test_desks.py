@@ -27,13 +27,23 @@ class Far:
     def __init__(self) -> None:
         self.said: list[Any] = []
         self.selector = selectors.DefaultSelector()
-        self.desk = FarDesk(self.selector, self._take, lambda: None)
+        self.heard: list[bool] = []
+        self.written = b""
+        self.desk = FarDesk(self.selector, self._take, self.hear)
         options = orders.Options(args=[], argv=[], files=[], terminal="xterm", screen=(7, 33))
         self.path = self.desk.set_up(options)
         self.terminal = os.open(self.path, os.O_RDWR | os.O_NOCTTY)
 
     def _take(self, *said: Any) -> None:
         self.said += said
+
+    def hear(self) -> None:
+        """Hear whether the runner's debugger has the terminal; it writes there meanwhile."""
+        heard, self.heard = self.heard, []
+        written, self.written = self.written, b""
+        os.write(self.terminal, written)
+        for place, debugs in enumerate(heard):
+            self.desk.follow(debugs=debugs, place=place)
 
     def turn(self) -> None:
         """Let it do what is to be done now."""
@@ -80,6 +90,43 @@ def test_the_rest_is_awaited(far: Far) -> None:
     far.desk.follow(debugs=False, place=-1)
     assert far.shown == b"x" * 3000
     assert far.said[-1] == events.Detached()
+
+
+def test_two_debuggers_in_a_row(far: Far) -> None:
+    """What the second shows is not the first one's, though all of it is there at once."""
+    far.desk.follow(debugs=True, place=7)
+    os.write(far.terminal, b"one" + events.SHOWN + b"two" + events.SHOWN + b"(Pdb) ")
+    far.turn()
+    far.desk.follow(debugs=False, place=7)
+    far.desk.follow(debugs=True, place=8)
+    far.desk.follow(debugs=False, place=8)
+    far.desk.follow(debugs=True, place=9)
+    expected: list[Any] = [events.Attached(7), events.Screen(b"one"), events.Detached()]
+    expected += [events.Attached(8), events.Screen(b"two"), events.Detached()]
+    assert far.said == [*expected, events.Attached(9), events.Screen(b"(Pdb) ")]
+
+
+def test_the_next_words_come_with_the_last_ones(far: Far) -> None:
+    """They are read as the terminal is given back, before it is known to be asked for again."""
+    far.desk.follow(debugs=True, place=0)
+    os.write(far.terminal, b"one")
+    far.heard, far.written = [False], events.SHOWN + b"(Pdb) "
+    far.turn()
+    assert far.said[-1] == events.Detached()
+    far.heard = [True]
+    far.hear()
+    assert far.said[-2:] == [events.Attached(0), events.Screen(b"(Pdb) ")]
+
+
+def test_the_first_words_come_before_whose_they_are_is_known(far: Far) -> None:
+    """They are shown as soon as it is; what no debugger has written is never shown."""
+    os.write(far.terminal, b"a test's own\n")
+    far.turn()
+    assert far.said == []
+    os.write(far.terminal, b"(Pdb) ")
+    far.heard = [True]
+    far.turn()
+    assert far.said == [events.Attached(0), events.Screen(b"(Pdb) ")]
 
 
 def test_more_is_typed_than_a_terminal_takes(far: Far) -> None:

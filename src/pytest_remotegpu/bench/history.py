@@ -19,10 +19,13 @@ from msgspec import Struct
 from pytest_remotegpu.bench.alone import locked
 from pytest_remotegpu.bench.told import Benchmark, Kept
 
-__all__ = ["FORMAT", "VERSION", "Commit", "Entry", "append", "commit_of", "read"]
+__all__ = ["FORMAT", "VERSION", "Commit", "Entry", "append", "begun", "commit_of", "read"]
 
 FORMAT: Final = "pytest-remotegpu/benchmark-history"
 VERSION: Final = 1
+HEAD: Final = b'{"format":"' + FORMAT.encode() + b'"'
+"""What each line begins with as it is written here."""
+BAD: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 LATEST: Final = 253402300800.0
 """The year 10000, in seconds since 1970, which no calendar here knows."""
 PATIENCE: Final = 10.0
@@ -88,6 +91,29 @@ def append(path: Path, kept: Iterable[Kept], *, when: float, commit: Commit) -> 
     return len(lines)
 
 
+def begun(path: Path) -> bool:
+    """Say whether a file may be added to: it is empty, or has a line of a history.
+
+    A first line that somebody was stopped in is one; it has no end.
+
+    :raises OSError: where it can't be read.
+    """
+    empty = True
+    with path.open("rb") as file:
+        for line in file:
+            if not line.strip():
+                continue
+            if line.startswith(HEAD) or (empty and HEAD.startswith(line)):
+                return True
+            try:
+                _decoded(line)
+            except BAD:
+                empty = False
+            else:
+                return True
+    return empty
+
+
 def _entry(one: Kept, when: float, commit: Commit) -> Entry:
     """Make an entry, without the times of single rounds."""
     data = msgspec.to_builtins(one.benchmark)
@@ -111,14 +137,19 @@ def read(path: Path) -> tuple[list[Entry], list[str]]:
         if not line.strip() or line in entries:
             continue
         try:
-            found = msgspec.json.decode(line, type=Entry)
-            if (found.format, found.version) != (FORMAT, VERSION):
-                raise ValueError(f"it is {found.format} in version {found.version}")  # noqa: TRY301 -- as another line is no JSON
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            found = _decoded(line)
+        except BAD as error:
             bad.append(f"line {number} of {path} is no benchmark: {error}")
         else:
             entries[line] = found
     return sorted(entries.values(), key=lambda entry: entry.when), bad
+
+
+def _decoded(line: bytes) -> Entry:
+    found = msgspec.json.decode(line, type=Entry)
+    if (found.format, found.version) != (FORMAT, VERSION):
+        raise ValueError(f"it is {found.format} in version {found.version}")
+    return found
 
 
 def commit_of(folder: Path, environ: Mapping[str, str]) -> Commit:

@@ -22,6 +22,7 @@ from pytest_remotegpu.errors import RemoteGpuError, UsageError
 
 __all__ = ["Benchmarks"]
 
+APART: Final = "name a file that earlier sessions have added to, or none that exists"
 DECIDED: Final = ("passed", "failed", "skipped")
 ENDED: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
@@ -47,19 +48,38 @@ class Benchmarks:
                 "let what is slower pass from the next time on",
                 fix="compare first; where the new times are meant, give --gpu-benchmark-json alone",
             )
+        if self._history is not None:
+            self._check_history(self._history)
         self._baseline = None if self._compare is None else baselines.load(self._compare)
 
     def _place(self, name: str) -> Path | None:
         """Give the path of an option; its folder has to be there."""
         option = f"--gpu-benchmark-{name}"
         given = self._config.getoption(option, None)
-        if not given:
+        if given is None:
             return None
+        if not given:
+            raise UsageError(f"{option}= names no file", fix="is a variable unset in the command?")
         path = Path(self._config.invocation_params.dir, str(given)).resolve()
         if path.is_dir() or not path.parent.is_dir():
             what = "is a folder" if path.is_dir() else f"is in no folder: {path.parent} is missing"
             raise UsageError(f"{option}={given} {what}", fix="name a file in a folder that exists")
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{option}={given} is there and is no file", fix="name another")
         return path
+
+    def _check_history(self, path: Path) -> None:
+        """Refuse to add lines to a file that is something else, such as a baseline."""
+        option = f"--gpu-benchmark-history={self._shown(path)}"
+        for name, other in (("compare", self._compare), ("json", self._json)):
+            if path == other:
+                raise UsageError(f"{option} names the file of --gpu-benchmark-{name}", fix=APART)
+        try:
+            begun = not path.exists() or history.begun(path)
+        except OSError as error:
+            raise UsageError(f"{option} can't be read: {error.strerror}", fix=APART) from None
+        if not begun:
+            raise UsageError(f"{option} is there and has no line of a history", fix=APART)
 
     # what is told
 
@@ -112,11 +132,16 @@ class Benchmarks:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files; no session passes that was to write one and could not."""
-        for write in (self._write_json, self._write_baseline, self._write_history):
+        for write, path in (
+            (self._write_json, self._json),
+            (self._write_baseline, self._compare),
+            (self._write_history, self._history),
+        ):
             try:
                 self._lines += write(session)
             except OSError as error:
-                self._lines.append(f"ERROR: {error.filename} was not written: {error.strerror}")
+                why = error.strerror or error
+                self._lines.append(f"ERROR: {self._shown(path)} was not written: {why}")
                 self._failed = True
         if self._failed and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

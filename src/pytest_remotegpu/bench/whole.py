@@ -6,6 +6,7 @@ Knows files; nothing of what is in them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -18,7 +19,10 @@ def put(path: Path, data: bytes) -> None:
     """Put a file in its place, whole; it has the mode of the one that was there, else a new file's.
 
     :raises OSError: where that can't be done; then the old one is still there, and nothing else is.
+        So it is where something is there that is no file: a device would be one afterwards.
     """
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is there and is no file", str(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

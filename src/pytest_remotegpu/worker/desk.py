@@ -48,8 +48,8 @@ class Desk:
         self._before = before
         self._fds: tuple[int, ...] = ()
         self._typed = bytearray()
-        self._kept = b""
-        self._all = False
+        self._come = b""
+        self._all = self._left = False
         self.taken = False
 
     def set_up(self, options: orders.Options) -> str:
@@ -81,6 +81,7 @@ class Desk:
         if debugs and not self.taken and self._fds:
             self.taken, self._all = True, False
             self._emit(events.Attached(max(place, -1)))
+            self._show()
         elif not debugs:
             self.leave()
 
@@ -110,27 +111,38 @@ class Desk:
         self._selector.modify(self._fds[0], selectors.EVENT_READ | wanted, self._turn)
 
     def _turn(self) -> None:
+        """Read first what was shown, then what the runner had said until then: whose it is."""
+        if self._fds:
+            self._read()
+        self._left = False
         self._before()
         if not self._fds:
-            return  # the runner has ended meanwhile
+            return  # it was hung up, or the runner has ended meanwhile
         if self._typed:
             self._write()
-        self._read()
+        if self.taken:
+            self._show()
+        elif not self._left:  # else a later debugger's words may have come with those of the last
+            self._come = b""
 
     def _read(self) -> None:
         try:
-            data = os.read(self._fds[0], PIECE)
+            self._come += os.read(self._fds[0], PIECE)
         except BlockingIOError:
             return
         except OSError:  # it was hung up
             self._drop()
+
+    def _show(self) -> None:
+        """Show what has come, up to the mark; what stands behind that is the next debugger's."""
+        if self._all:
             return
-        shown, mark, rest = (self._kept + data).partition(events.SHOWN)
-        self._all = self._all or bool(mark)
-        shown += rest
-        self._kept = _beginning(shown)
-        shown = shown[: len(shown) - len(self._kept)]
-        if shown and self.taken:
+        shown, mark, self._come = self._come.partition(events.SHOWN)
+        self._all = bool(mark)
+        if not mark:
+            self._come = _beginning(shown)
+            shown = shown[: len(shown) - len(self._come)]
+        if shown:
             self._emit(events.Screen(shown))
 
     def leave(self) -> None:
@@ -139,16 +151,17 @@ class Desk:
             return
         until = time.monotonic() + LAST
         while self._fds and not self._all and time.monotonic() < until:
-            if not select.select([self._fds[0]], [], [], LAST / 10)[0]:
-                continue
-            self._read()
-        self.taken = False
+            if select.select([self._fds[0]], [], [], LAST / 10)[0]:
+                self._read()
+            self._show()
+        self.taken, self._left = False, True
         self._emit(events.Detached())
 
     def end(self) -> None:
         """Do so for a runner that has ended: it writes no mark."""
         while self._fds and self.taken and select.select([self._fds[0]], [], [], 0)[0]:
             self._read()
+            self._show()
         self._all = True
         self.leave()
         self.close()
@@ -164,7 +177,7 @@ class Desk:
         """Let it go, without a word."""
         self._drop()
         self._typed.clear()
-        self._kept, self._all, self.taken = b"", False, False
+        self._come, self._all, self.taken = b"", False, False
 
 
 def _settle(slave: int) -> None:
