@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +178,25 @@ def test_a_file_stays_where_it_can_not_be_written_anew(tmp_path: Path) -> None:
         baselines.write(path, [bad])
     assert path.read_bytes() == before
     assert len([*tmp_path.iterdir()]) == 1
+
+
+def test_threads_that_nobody_uses_are_not_compared() -> None:
+    """A warm worker has torch there, and a plain session has it not where no test imports it."""
+
+    def on(threads: int | None) -> dict[str, Any]:
+        return plain(mode=Mode.WALL, threads=threads)
+
+    assert kinds(on(None), on(2)) == kinds(on(2), on(None)) == [Kind.SAME]
+    assert kinds(on(1), on(2)) == [Kind.APART]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_torchs_version_is_told_whether_it_was_imported_or_not() -> None:
+    told = "from pytest_remotegpu.bench.surroundings import of_host; print(of_host('')['torch'])"
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, timeout=100, check=True
+        ).stdout
+        for text in (told, f"import torch; {told}")
+    ]
+    assert found[0] == found[1] != "None\n"

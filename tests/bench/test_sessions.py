@@ -310,6 +310,9 @@ def test_nothing_overwrites_what_was_measured_before(
     result.assert_outcomes(passed=1, deselected=2)
     result.stdout.fnmatch_lines(["no benchmark has run: out.json is left as it was"])
     assert out.read_text() == "as it was"
+    out.unlink()
+    result = run(pytester, "--gpu-benchmark-json=out.json", "-k", "none")
+    result.stdout.fnmatch_lines(["no benchmark has run: out.json is not made"])
 
 
 @ways

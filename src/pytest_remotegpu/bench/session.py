@@ -150,7 +150,8 @@ class Benchmarks:
         if self._json is None:
             return
         if not self._kept:
-            yield f"no benchmark has run: {self._shown(self._json)} is left as it was"
+            stays = "is left as it was" if self._json.exists() else "is not made"
+            yield f"no benchmark has run: {self._shown(self._json)} {stays}"
             return
         baselines.write(self._json, self._kept)
         yield f"benchmarks written: {len(self._kept)} to {self._shown(self._json)}"

@@ -5,6 +5,8 @@ Looks at torch where it is imported already; knows no pytest.
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import os
 import platform
 import sys
@@ -31,6 +33,15 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+@functools.cache
+def _installed() -> str | None:
+    """Give the version of torch where nothing has imported it, as a warm worker has."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def of_host(dtype: str) -> dict[str, Any]:
     """Say what times on a CPU depend on.
 
@@ -43,7 +54,7 @@ def of_host(dtype: str) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": None if torch is None else torch.get_num_threads(),
         "python": platform.python_version(),
-        "torch": None if torch is None else str(torch.__version__),
+        "torch": _installed() if torch is None else str(torch.__version__),
         "dtype": dtype,
     }
 
