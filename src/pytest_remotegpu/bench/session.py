@@ -193,9 +193,12 @@ class Benchmarks:
         counts = Counter(each.kind for each in self._findings)
         said = ", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind])
         yield f"compared with {name}: {said or 'nothing, since no benchmark has run'}"
+        told_apart = Counter((each.kind, each.text) for each in self._findings)
         for each in self._findings:
-            if each.kind is not Kind.SAME:
-                yield f"  {each.kind}: {told.clean(each.test)}, {each}"
+            number = told_apart.pop((each.kind, each.text), 0)
+            if number and each.kind is not Kind.SAME:
+                more = f" (and {number - 1} more)" if number > 1 else ""
+                yield f"  {each.kind}: {told.clean(each.test)}, {each}{more}"
         there = {(one.test, one.index) for one in self._baseline}
         missing = there - {(one.test, one.index) for one in self._kept}
         if missing:
