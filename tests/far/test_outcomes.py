@@ -91,7 +91,7 @@ def test_a_test_that_is_gone_when_its_process_begins(pytester: pytest.Pytester) 
 def test_warnings_of_a_session_that_runs_none_of_the_tests(
     pytester: pytest.Pytester, option: str
 ) -> None:
-    """pytest gives them when all has been collected: nobody has gone by then."""
+    """Pytest gives them when all has been collected: nobody has gone by then."""
     pytester.makepyfile(
         test_far="""
             import warnings
