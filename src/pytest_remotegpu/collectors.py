@@ -188,14 +188,21 @@ class Collectors:
         others = [each.worker.shape for each in self._gatherers if not each.serves]
         self.beside = [*others, *self._let_go]
 
+    def hear_out(self) -> None:
+        """Wait for what is said after the last file, such as warnings.
+
+        :raises UsageError: where the far side can't serve this session.
+        """
+        for gatherer in list(self._gatherers):
+            self.wait(gatherer)
+
     def settle(self) -> None:
         """Hand on each worker that runs tests; let go of the others.
 
         :raises UsageError: where the far side can't serve this session.
         """
+        self.hear_out()
         for gatherer in list(self._gatherers):
-            if gatherer.serves:
-                self.wait(gatherer)
             if gatherer.serves and not gatherer.why:
                 self._far.hand_on(gatherer.worker, [*gatherer.kept, *gatherer.disagreeing()])
             else:

@@ -300,11 +300,12 @@ class Control:
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run the session, unless it has nothing to ship."""
         option = session.config.option
-        if session.testsfailed and not option.continue_on_collection_errors:
-            return None
-        if self._runs_nothing and not self._settings.plan:
-            return None
+        failed = session.testsfailed and not option.continue_on_collection_errors
         try:
+            if failed or (self._runs_nothing and not self._settings.plan):
+                if not (session.shouldstop or session.shouldfail):
+                    self._settle_collection(runs=False)
+                return None
             if self._settings.plan:
                 self._print_plan(session)
                 return True
@@ -326,10 +327,10 @@ class Control:
             raise pytest.UsageError(str(error)) from None
         return True
 
-    def _settle_collection(self) -> None:
-        """Hand on the workers that have collected, or let go of them."""
+    def _settle_collection(self, *, runs: bool = True) -> None:
+        """Hand on the workers that have collected, or let go of them, or hear the rest only."""
         if self._gathering is not None:
-            self._gathering.settle()
+            self._gathering.settle(runs=runs)
 
     def _far_side(self, session: pytest.Session) -> FarSide:
         """Give the far side of this session."""

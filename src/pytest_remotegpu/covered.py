@@ -109,8 +109,19 @@ class Covered:
         if contexts:
             cov.switch_context(CONTEXT)
         data = cov.get_data()
+        ran = {_named(cov, path): found for path, found in self._files.items() if found}
         if cov.get_option("run:branch"):
-            data.add_arcs(self._files)
+            data.add_arcs(ran)
         else:
-            data.add_lines(self._files)
+            data.add_lines(ran)
+        if ran:
+            data.touch_files([_named(cov, path) for path in self._files])
         self._files = {}
+
+
+def _named(cov: Any, path: str) -> str:
+    """Call a file what coverage.py calls it in its data."""
+    if not cov.get_option("run:relative_files"):
+        return path
+    files: Any = sys.modules["coverage.files"]
+    return str(files.relative_filename(path))

@@ -479,15 +479,16 @@ class Gathering:
         if self._collectors is not None:
             self._collectors.assign(files)
 
-    def settle(self) -> None:
-        """Hand on each worker that runs tests; let go of the others.
+    def settle(self, *, runs: bool = True) -> None:
+        """Hand on each worker that runs tests; let go of the others, or only hear what is left.
 
         :raises UsageError: where the far side can't serve this session.
         """
-        self._settled = True
+        self._settled = self._settled or runs
         if self._collectors is not None:
-            self._recall.keep()
+            if runs:
+                self._recall.keep()
             try:
-                self._collectors.settle()
+                (self._collectors.settle if runs else self._collectors.hear_out)()
             except FarEndError as error:
                 raise error.error from None

@@ -42,6 +42,17 @@ CASES: tuple[Case, ...] = (
         files={"cov.json": readers.coverage},
     ),
     Case(
+        "cov of a package",
+        ("pytest_cov",),
+        "covsrc",
+        (
+            ("--cov=pkg", *COVERED[1:], "--cov-fail-under=60"),
+            ("--cov=pkg", *COVERED[1:], "--cov-branch", "-n2", "-p", "xdist"),
+        ),
+        files={"cov.json": readers.coverage},
+        legs=BOTH,
+    ),
+    Case(
         "cov of child processes",
         ("pytest_cov",),
         "covchild",

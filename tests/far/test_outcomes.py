@@ -87,6 +87,39 @@ def test_a_test_that_is_gone_when_its_process_begins(pytester: pytest.Pytester) 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.mark.parametrize("option", ["--collect-only", "--continue-on-collection-errors", "-q"])
+def test_warnings_of_a_session_that_runs_none_of_the_tests(
+    pytester: pytest.Pytester, option: str
+) -> None:
+    """Pytest gives them when all has been collected: nobody has gone by then."""
+    pytester.makepyfile(
+        test_far="""
+            import warnings
+            import pytest
+
+            warnings.warn("said at import")
+
+            @pytest.mark.gpu
+            def test_one(): pass
+        """,
+        test_pair="""
+            import warnings
+            import pytest
+
+            warnings.warn("said by the other")
+
+            @pytest.mark.gpu(2)
+            def test_two(): pass
+        """,
+    )
+    if option == "-q":
+        pytester.makepyfile(test_lacks="import missing\nimport pytest\npytest.mark.gpu\n")
+    more = ("-k", "test_one") if option.startswith("--continue") else ()
+    text = said(run(pytester, *FAR, option, *more))
+    assert "UserWarning: said at import" in text, text
+    assert "UserWarning: said by the other" in text, text
+
+
 def test_more_tests_than_there_were(pytester: pytest.Pytester) -> None:
     """Those that a later process has, and the first had not, are not selected, and don't run."""
     pytester.makepyfile(

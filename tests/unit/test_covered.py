@@ -30,8 +30,10 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def added(root: Path, *said: events.Covered, branch: bool = False) -> dict[str, list[object]]:
-    """Give what is in a measurement's data after all that was said."""
+def added(
+    root: Path, *said: events.Covered, branch: bool = False, relative: bool = False
+) -> dict[str, list[object]]:
+    """Give what is in a measurement's data after all that was said, by the name or path there."""
     covered = Covered([str(root)], lambda: True)
     for event in said:
         covered.take(event)
@@ -40,6 +42,7 @@ def added(root: Path, *said: events.Covered, branch: bool = False) -> dict[str, 
         before.stop()
     cov = coverage.Coverage(data_file=None, config_file=False, branch=branch, messages=False)
     cov.set_option("run:disable_warnings", ["no-data-collected"])
+    cov.set_option("run:relative_files", relative)
     cov.start()
     try:
         covered.close(contexts=False)
@@ -51,8 +54,10 @@ def added(root: Path, *said: events.Covered, branch: bool = False) -> dict[str, 
     found: dict[str, list[object]] = {}
     for path in map(Path, data.measured_files()):
         lines = data.arcs(str(path)) if branch else data.lines(str(path))
-        if path.is_relative_to(root.parent) and lines:
+        if path.is_relative_to(root.parent):
             found[path.name] = sorted(lines)
+        elif not path.is_absolute() and (root / path).is_file():
+            found[f"./{path}"] = sorted(lines)
     return found
 
 
@@ -64,6 +69,24 @@ def test_lines_of_all_workers(root: Path) -> None:
 def test_arcs(root: Path) -> None:
     found = added(root, told(root / "lib.py", -1, 1, 1, 2, arcs=True), branch=True)
     assert found == {"lib.py": [(-1, 1), (1, 2)]}
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_file_of_which_nothing_ran(root: Path, *, branch: bool) -> None:
+    (root / "bare.py").write_text("a = 1\n")
+    ran = told(root / "lib.py", 1, 2, arcs=branch)
+    found = added(root, told(root / "bare.py", arcs=branch), ran, branch=branch)
+    assert (found["bare.py"], set(found)) == ([], {"bare.py", "lib.py"})
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_only_files_of_which_nothing_ran(root: Path, *, branch: bool) -> None:
+    assert added(root, told(root / "lib.py", arcs=branch), branch=branch) == {}
+
+
+def test_names_relative_to_the_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    assert added(root, told(root / "lib.py", 1), relative=True) == {"./lib.py": [1]}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX links")

@@ -175,7 +175,10 @@ class Dropped(_Event, frozen=True, tag=29):
 
 
 class Covered(_Event, frozen=True, tag=30):
-    """What has run of a file: numbers of lines, or pairs of them where ``arcs`` says so."""
+    """What has run of a file: numbers of lines, or pairs of them where ``arcs`` says so.
+
+    There are none where the file is one of those to be measured, and nothing of it has run.
+    """
 
     path: plain.Text
     numbers: list[int]

@@ -93,6 +93,8 @@ class Covering:
         self._next = now + DEAR * (now - began)
 
     def _of_file(self, path: str, data: Any) -> Iterator[events.Event]:
+        # one of which nothing has run is told, too: it is part of what was to be measured
+        unknown = path not in self._told
         told = self._told.setdefault(path, set())
         new = set((data.arcs(path) if self._arcs else data.lines(path)) or ()) - told
         told |= new
@@ -100,5 +102,5 @@ class Covering:
         name = path
         if path.startswith(self._there):
             name = self._here + path[len(self._there) :]
-        for at in range(0, len(numbers), AT_ONCE):
+        for at in range(0, len(numbers) or unknown, AT_ONCE):
             yield events.Covered(to_text(name), numbers[at : at + AT_ONCE], self._arcs)

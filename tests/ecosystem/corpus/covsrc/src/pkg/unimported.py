@@ -1,0 +1,2 @@
+def never():
+    return 1

@@ -1,0 +1,5 @@
+import pkg
+
+
+def test_one():
+    assert pkg.one() == 1
