@@ -242,7 +242,7 @@ def test_another_place_is_flagged_and_not_compared(
     result.stdout.fnmatch_lines(
         [
             "compared with base.json: 2 not compared",
-            "  not compared: test_it.py::test_first, *, wall: device is cpu now and *X1* (and 1 more)",
+            "  not compared: test_it.py::test_first, *: device is cpu now and *X1* (and 1 more)",
         ]
     )
     assert result.stdout.str().count("X1") == 1  # a reason is given once, however many it is of
