@@ -86,6 +86,21 @@ class Seat:
         """Press keys."""
         os.write(self._master, keys.encode())
 
+    def interrupt(self, shown: str) -> None:
+        """Press Ctrl-C while a line is typed, until that is answered.
+
+        Python's readline module looks for signals only where one ends its wait for a key: it does
+        not hear the one that comes just after a key was shown, and it takes the next.
+        """
+        for _ in range(10):
+            self.type("\x03")
+            deadline = time.monotonic() + PATIENCE / 10
+            while shown not in self.text[self._read_to :] and time.monotonic() < deadline:
+                self._read(0.1)
+            if shown in self.text[self._read_to :]:
+                break
+        self.expect(shown)
+
     def _read(self, seconds: float) -> bool:
         """Read what comes; say whether anything did."""
         if not select.select([self._master], [], [], seconds)[0]:

@@ -99,8 +99,7 @@ def test_ctrl_c_at_the_prompt_ends_the_line(project: Path, where: str) -> None:
         seat.expect(PROMPT)
         seat.type("print('half")
         seat.expect("half")
-        seat.type("\x03")
-        seat.expect("--KeyboardInterrupt--")
+        seat.interrupt("--KeyboardInterrupt--")
         seat.expect(PROMPT)
         assert seat.ask("p x") == "1"
         seat.type("c\r")
