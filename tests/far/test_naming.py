@@ -72,7 +72,8 @@ def test_as_without_a_far_side(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=TESTS)
     plain = plainly(pytester)
     assert len(plain) == 17
-    assert sum(str(pytester.path) in name for name in plain) == 15
+    # pytest 8 makes an id of the long one as well
+    assert sum(str(pytester.path) in name for name in plain) in (15, 16)
     assert names(pytester, *FAR) == plain
     assert names(pytester, *HERE) == plain
     # one by its id, and those that failed before
