@@ -59,8 +59,15 @@ class RemoteSession:
                 self._far.interrupt(GRACE, replay=True)
                 raise
             finally:
+                self._show_held()
                 self._far.close()
         self._end_with_errors()
+
+    def _show_held(self) -> None:
+        """Show the failures that a second attempt was to follow, however the session ends."""
+        if held := self._far.larger.release():
+            self._far.replayer.ready = held
+            self._far.replayer.replay_ready()
 
     def _failure_budget(self) -> int | None:
         """Say how many more failures this session takes; ``None`` for any number."""
@@ -118,6 +125,8 @@ class RemoteSession:
             self._run_here(item, following)
             self._pump(0)
         self._wait_for_all()
+        self._replay_ready()
+        self._stop_where_told()
         self._waiting = [lane for lane in self._far.again() if not self._is_too_large(lane)]
         self._start_waiting()
         self._wait_for_all()

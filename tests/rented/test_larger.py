@@ -174,6 +174,35 @@ def test_what_is_refused_before_anything_is_rented(
 
 
 @pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        ("pytest.exit('enough', returncode=0)", 0),
+        ("SESSION[0].shouldstop = 'enough'", pytest.ExitCode.INTERRUPTED),
+    ],
+)
+def test_a_failure_is_shown_whatever_ends_the_session(
+    pytester: pytest.Pytester, log: Path, last: str, status: int
+) -> None:
+    """It was kept back for a second attempt, which does not come."""
+    pytester.makeconftest(f"""
+        import pytest
+        SESSION = []
+
+        def pytest_sessionstart(session):
+            SESSION.append(session)
+
+        def pytest_runtest_logreport(report):
+            if "wrong" in report.nodeid and report.when == "teardown":
+                {last}
+    """)
+    result = run(pytester, L4, AUTO)
+    assert result.ret == status
+    assert counted(log)["more"] == 1
+    assert re.search(r"^E .*OutOfMemoryError: CUDA out of memory", said(result), re.MULTILINE)
+
+
+@pytest.mark.usefixtures("service")
 def test_an_interrupt_meanwhile(pytester: pytest.Pytester, log: Path) -> None:
     """The failure that is known already is shown, and counted once."""
     pytester.makepyfile(
