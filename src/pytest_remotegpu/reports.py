@@ -16,6 +16,7 @@ import pytest
 from msgspec import Struct, field
 
 from pytest_remotegpu import benchmarked, rebuilt
+from pytest_remotegpu.attempts import RERUN
 from pytest_remotegpu.errors import ProtocolError
 from pytest_remotegpu.gpu import Shape
 from pytest_remotegpu.protocol import events, packing, plain
@@ -25,7 +26,6 @@ __all__ = ["BILLED", "RERUN", "Result", "Shipped", "synthesised_warning"]
 
 BILLED: Final = "remotegpu_billed"
 """An attribute of reports: what was charged for their test, for whoever writes the run as data."""
-RERUN: Final[str] = "rerun"
 ATTEMPT: Final = "rerun"
 """An attribute that it gives to reports: the number of the attempt, from 0."""
 OUTCOMES: Final[frozenset[str]] = frozenset({"passed", "failed", "skipped", RERUN})

@@ -14,7 +14,9 @@ from pytest_remotegpu.protocol import events, plain
 __all__ = [
     "ANEW",
     "COMPARED",
+    "LACKED",
     "MEASURED",
+    "NEEDS",
     "SETTLED",
     "TEXT_ONLY",
     "pack_report",
@@ -26,6 +28,10 @@ CLOSED: Final = ("when", "outcome", "duration", "start", "stop", "keywords", "se
 OWN: Final = ("nodeid", "location")
 """What the user's side knows better and so never travels."""
 UNSENT: Final = frozenset((*CLOSED, *OWN))
+LACKED: Final = "remotegpu_out_of_memory"
+"""The user property of reports of a test that lacked GPU memory, from then on."""
+NEEDS: Final = "remotegpu_needs_gib"
+"""The same, of the report that tells of it: GiB of the next larger card that would do."""
 TEXT_ONLY: Final = "$remotegpu_text_only"
 """A key beside a report's own: its ``longrepr`` was an object that pytest serialises as text."""
 ODD_NAMES: Final = "$remotegpu_odd_names"

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_remotegpu.protocol import events
+from pytest_remotegpu.protocol.packing import LACKED, NEEDS
 from pytest_remotegpu.protocol.plain import to_text
 from pytest_remotegpu.worker import memory
 from pytest_remotegpu.worker.cuda import Driver, Fault, Finder
@@ -25,10 +26,6 @@ FAULT: Final = "CUDA fault"
 """The section of a report that tells of a fault where the test has failed for another reason."""
 LACK: Final = "GPU out of memory"
 """The section of a report that tells what was asked for and what was there."""
-LACKED: Final = "remotegpu_out_of_memory"
-"""The user property of the reports from then on."""
-NEEDS: Final = "remotegpu_needs_gib"
-"""The same, of the report with that section: GiB of the next larger card that would do."""
 
 
 class GpuState:

@@ -73,12 +73,14 @@ class Naming:
 
     def _values(self, values: Any) -> Any:
         """Name the folder in ids of ``pytest.param``."""
+        __tracebackhide__ = True  # what a generator raises is the user's
         if not isinstance(values, Iterable):
             return values
-        return [
-            each._replace(id=self._named(each.id)) if isinstance(each, PARAMETER) else each
-            for each in values
-        ]
+        found = []
+        for each in values:
+            own = isinstance(each, PARAMETER)
+            found.append(each._replace(id=self._named(each.id)) if own else each)
+        return found
 
     def _ids(self, ids: Any) -> Any:
         """Name the folder in ids, or in what gives them; the length of a list stays."""
@@ -89,7 +91,11 @@ class Naming:
         return map(self._named, ids) if isinstance(ids, Iterable) else ids
 
     def _giving(self, ids: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda value: self._named(ids(value))
+        def given(value: Any) -> Any:
+            __tracebackhide__ = True
+            return self._named(ids(value))
+
+        return given
 
 
 def _strategy(config: pytest.Config) -> str:

@@ -26,6 +26,7 @@ from pytest_remotegpu.worker import (
     having,
     installed,
     junit,
+    late,
     logs,
     naming,
     options,
@@ -98,7 +99,7 @@ class Runner:
         options.neutralise(config.option, self.order.worker, keeps_paths=roots, debugs=debugs)
         config.option.color = self.options.color
         self.config = config
-        config.pluginmanager.register(LateConfiguration(self), "remotegpu-runner-late")
+        config.pluginmanager.register(late.Late(self.order), "remotegpu-runner-late")
         if (self.wanted_files or roots) and not self.options.keep_args:
             line, files = self.options.args, self.options.files
             self.overlooked = options.overlooked(config.args, line, files) if roots else []
@@ -427,26 +428,6 @@ class Runner:
         """Tell of an error of pytest or a plugin, which nobody would see otherwise."""
         text = f"INTERNALERROR on the far side\n{excrepr}"
         self.emitter.put(events.StartFailed(to_text(text)))
-
-
-class LateConfiguration:
-    """Sets ``config.workerinput`` after every plugin has been configured; earlier, some break."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
-        """Show conftests that this is one of several processes, as pytest-xdist does."""
-        given = self._runner.options
-        workerinput = {
-            "workerid": given.shown_worker or self._runner.order.worker,
-            "workercount": given.workers,
-            "testrunuid": given.run,
-            "mainargv": given.shown_argv or given.argv,
-        }
-        # plugins look for the one, and then write into the other
-        vars(config).update(workerinput=workerinput, workeroutput={})
 
 
 def _captures_fds(config: pytest.Config) -> bool:
